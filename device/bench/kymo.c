@@ -3,6 +3,7 @@
  *     EVERYTHING   the profile table too, and a function that is filtered out
  *     SITES        with call sites
  *     DURATION     with a library that has duration mode, which is on
+ *     SUMS         with a library that has checksums of packets
  *     MINIMAL      with a library that was built for nothing but calls
  *     LEAST        with the smallest library, which has nothing but calls
  * A row is named after its subject and this option. */
@@ -11,12 +12,18 @@
 #include "machine.h"
 #include "rows.h"
 
+#if defined(SUMS)
+#include "kymo_sums.h"
+#endif
+
 #if defined(EVERYTHING)
 #define NAMED(name) name##_everything
 #elif defined(SITES)
 #define NAMED(name) name##_sites
 #elif defined(DURATION)
 #define NAMED(name) name##_filtered
+#elif defined(SUMS)
+#define NAMED(name) name##_summed
 #elif defined(MINIMAL)
 #define NAMED(name) name##_minimal
 #elif defined(LEAST)
@@ -28,7 +35,11 @@
 
 #define ROW_(name) ROW(name)
 
+#if defined(SUMS)
+#define PACKET_BYTES 512
+#else
 #define PACKET_BYTES 4096
+#endif
 
 /* Larger than all rows together: the buffer is never full. */
 #define PACKETS 16
@@ -50,14 +61,33 @@ static void another(void)
 
 static uint64_t buffer[PACKETS * PACKET_BYTES / 8] __attribute__((aligned(128)));
 
+#if defined(SUMS)
+KYMO_SUMS(PACKETS);
+#endif
+
+/* A recorder for several processors has the settings and the table of each. */
+#if defined(__aarch64__) && !defined(__linux__)
+#define SEVERAL
+#endif
+
 #if defined(DURATION)
 /* A threshold that no call reaches. */
+#if defined(SEVERAL)
+KYMO_CPU_DURATION(1, 2, 32, .threshold = UINT32_MAX, .flags = KYMO_DURATION_ON);
+#define SETTINGS kymo_duration_of_cpu[0]
+#else
 KYMO_DURATION(2, 32, .threshold = UINT32_MAX, .flags = KYMO_DURATION_ON);
+#define SETTINGS kymo_duration
+#endif
 #endif
 
 #if defined(EVERYTHING)
+#if defined(SEVERAL)
+KYMO_CPU_TABLE(1, 32, 2, 32);
+#else
 static kymo_slot_t slots[32];
 static kymo_frame_t frames[2 * 32];
+#endif
 static const kymo_promotion_t filtered[] = { { .function = another, .kind = KYMO_PROMOTE_NOTHING } };
 #endif
 
@@ -76,11 +106,19 @@ const kymo_config_t kymo_config = {
 	.stopper = another,
 #endif
 #if defined(EVERYTHING)
+#if defined(SEVERAL)
+	.slots = kymo_table_slots,
+	.slot_count = kymo_table_slot_count,
+	.frames = kymo_table_frames,
+	.shadow_stacks = kymo_table_stacks,
+	.shadow_depth = kymo_table_depth,
+#else
 	.slots = slots,
 	.slot_count = 32,
 	.frames = frames,
 	.shadow_stacks = 2,
 	.shadow_depth = 32,
+#endif
 	.promotions = filtered,
 	.promotion_count = 1,
 #endif
@@ -165,16 +203,20 @@ static uint32_t end(void)
 #define ENTER __cyg_profile_func_enter((void *)subject, (void *)main)
 #define EXIT __cyg_profile_func_exit((void *)subject, (void *)main)
 
+#if !defined(SUMS)
 CALLS(NAMED(enter), ENTER)
 CALLS(NAMED(exit), EXIT)
+#endif
 
 #if defined(DURATION)
 
 /* Rows of events that are recorded while functions are watched. */
 CALLS(enter_recorded, ENTER)
 CALLS(exit_recorded, EXIT)
+#if !defined(SEVERAL)
 CALLS(enter_watched, ENTER)
 CALLS(exit_watched, EXIT)
+#endif
 CALLS(marker_duration, kymo_marker(i))
 CALLS(marker_watched, kymo_marker(i))
 CALLS(isr_duration, kymo_isr_enter(15))
@@ -182,28 +224,30 @@ CALLS(isr_watched, kymo_isr_enter(15))
 
 static void others(void)
 {
-	kymo_duration.threshold = 0;
+	SETTINGS.threshold = 0;
 	row_enter_recorded();
 	RUN(exit_recorded);
-	kymo_duration.threshold = UINT32_MAX;
-	kymo_duration.stop_at = another;
-	kymo_duration.request = 1;
+	SETTINGS.threshold = UINT32_MAX;
+#if !defined(SEVERAL)
+	SETTINGS.stop_at = another;
+	SETTINGS.request = 1;
 	kymo_tick();
 	row_enter_watched();
 	row_exit_watched();
-	kymo_duration.stop_at = NULL;
-	kymo_duration.request = 1;
+	SETTINGS.stop_at = NULL;
+	SETTINGS.request = 1;
 	kymo_tick();
+#endif
 	/* Events without a condition, and with a condition that they do not meet. */
 	row_marker_duration();
 	row_isr_duration();
-	kymo_duration.freeze_value = 7;
-	kymo_duration.freeze_on = KYMO_FREEZE_ON_IRQ;
+	SETTINGS.freeze_value = 7;
+	SETTINGS.freeze_on = KYMO_FREEZE_ON_IRQ;
 	row_isr_watched();
-	kymo_duration.freeze_value = 0x10000;
-	kymo_duration.freeze_on = KYMO_FREEZE_ON_MARKER;
+	SETTINGS.freeze_value = 0x10000;
+	SETTINGS.freeze_on = KYMO_FREEZE_ON_MARKER;
 	row_marker_watched();
-	kymo_duration.freeze_on = 0;
+	SETTINGS.freeze_on = 0;
 }
 
 #elif defined(ALL_ROWS)
@@ -283,6 +327,54 @@ static void others(void)
 	RUN(switch);
 }
 
+#elif defined(SUMS)
+
+#define FULL (PACKET_BYTES / 3)
+
+ROW(packet_summed)
+{
+	for (int i = 0; i < FULL; i++) {
+		ENTER;
+		STAY;
+	}
+}
+
+static void others(void)
+{
+	row_packet_summed();
+}
+
+#elif defined(EVERYTHING) && !defined(__linux__)
+
+/* Number of calls of different functions, as far as the table knows: more than it has slots. */
+#define DIFFERENT 64
+
+static unsigned different;
+
+INLINE void call_another(void)
+{
+	void *function = (void *)((uintptr_t)another + 16 * ++different);
+
+	__cyg_profile_func_enter(function, (void *)main);
+	STAY;
+	__cyg_profile_func_exit(function, (void *)main);
+	STAY;
+}
+
+/* Calls of functions that have no slot while all are in use: each takes one of another function. */
+ROW(evict)
+{
+	for (unsigned i = 0; i < TIMES; i++)
+		call_another();
+}
+
+static void others(void)
+{
+	for (unsigned i = 0; i < DIFFERENT; i++)
+		call_another();
+	row_evict();
+}
+
 #else
 
 static void others(void)
@@ -294,7 +386,7 @@ static void others(void)
 int main(void)
 {
 	machine_start();
-#if defined(__aarch64__) && !defined(__linux__)
+#if defined(SEVERAL)
 	kymo_cpu_start(0);
 #endif
 	/* The first call sets the recorder up, and the first event begins a packet. */
@@ -304,8 +396,10 @@ int main(void)
 	begin();
 	end();
 #endif
+#if !defined(SUMS)
 	RUN(NAMED(enter));
 	RUN(NAMED(exit));
+#endif
 	others();
 	another();
 	machine_stop();

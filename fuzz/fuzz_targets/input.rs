@@ -1,4 +1,6 @@
-//! Fuzz target: any input, as the command line opens it. Built without cargo-fuzz, it replays the files that it is given.
+//! Fuzz target: any input, as the command line opens it.
+//!
+//! Built without cargo-fuzz, it replays the files named on the command line.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

@@ -1,5 +1,6 @@
-//! Fuzz target: messages of the link and contents of packets. Built without cargo-fuzz, it replays the files that it is
-//! given.
+//! Fuzz target: messages of the link and contents of packets.
+//!
+//! Built without cargo-fuzz, it replays the files named on the command line.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

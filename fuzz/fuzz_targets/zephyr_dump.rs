@@ -1,5 +1,6 @@
-//! Fuzz target: dumps of targets with Zephyr's instrumentation. Built without cargo-fuzz, it replays the files that it
-//! is given.
+//! Fuzz target: dumps of targets with Zephyr's instrumentation.
+//!
+//! Built without cargo-fuzz, it replays the files named on the command line.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

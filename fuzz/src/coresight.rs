@@ -56,7 +56,7 @@ pub fn protocols() -> [Protocol; 11] {
     ]
 }
 
-/// A synchronization and, for ETMv4, an address with its context: the bytes after it are parsed as packets.
+/// A synchronization and, for ETMv4, an address with its context. The bytes after it are parsed as packets.
 fn synchronization(protocol: &Protocol) -> &'static [u8] {
     match protocol {
         Protocol::EtmV4(_) => &[
@@ -70,7 +70,7 @@ fn synchronization(protocol: &Protocol) -> &'static [u8] {
     }
 }
 
-/// A buffer in frames: the first byte chooses the layout. Every byte is in a stream, or counted as something else, and a
+/// A buffer in frames: the first byte selects the layout. Every byte belongs to a stream or is counted otherwise, and a
 /// stream's bytes come from the buffer in order.
 pub fn coresight_frames(data: &[u8]) {
     let Some((layout, data)) = data.split_first() else {
@@ -80,9 +80,10 @@ pub fn coresight_frames(data: &[u8]) {
         [FrameFormat::Memory, FrameFormat::Tpiu, FrameFormat::Dstream][usize::from(layout % 3)];
     let split = frames::split(data, format, TraceId::NONE);
     let sourced: usize = split.streams.iter().map(|stream| stream.bytes.len()).sum();
-    let others = split.padding_bytes + split.reserved_bytes;
+    let named = split.reserved_bytes + split.trigger_bytes;
+    let others = split.padding_bytes + named + split.unnamed_bytes;
     let accounted = sourced as u64 + others;
-    // A frame has one byte of low bits, and each new ID replaces another one.
+    // One byte of a frame holds the low bits of others, and each change of the ID replaces a data byte.
     assert!(accounted <= 15 * split.frames, "{split:?}");
     assert!(accounted >= 7 * split.frames, "{split:?}");
     let framed = 16 * (split.frames + split.resets);
@@ -98,8 +99,8 @@ pub fn coresight_frames(data: &[u8]) {
     }
 }
 
-/// A trace of one source: the first byte chooses protocol and configuration, and whether it begins synchronized. Every
-/// byte is in one packet, in order, and each packet has its text.
+/// A trace of one source: the first byte selects protocol and configuration, and whether the trace begins synchronized.
+/// Every byte belongs to one packet, in order, and each packet can be printed.
 pub fn coresight_packets(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else {
         return;
@@ -169,9 +170,9 @@ impl Sink for Check {
     }
 }
 
-/// Packets through any code: the first byte chooses protocol and configuration, the next two say how many bytes of what
-/// follows are code. Memory stays below what the bytes can mean, counts are those of the elements, and a second run gives
-/// the same.
+/// Packets through any code: the first byte selects protocol and configuration, the next two give the number of the
+/// following bytes that are code. The number of elements is limited by that of the bytes, and a second run counts the
+/// same instructions.
 pub fn coresight_flow(data: &[u8]) {
     let Some((&[choice, low, high], data)) = data.split_first_chunk() else {
         return;
@@ -187,7 +188,7 @@ pub fn coresight_flow(data: &[u8]) {
         bytes: code.to_vec().into(),
         space,
     };
-    // Addresses of short packets after the synchronization are small.
+    // Code at 0, because short address packets after the synchronization have small addresses.
     let images: Images = [
         image(0, MemorySpace::ANY),
         image(0x1000, MemorySpace::EL1N),
@@ -205,7 +206,8 @@ pub fn coresight_flow(data: &[u8]) {
     let mut check = Check::default();
     flow.run(PacketDecoder::new(&protocol, &bytes, 0), &mut check);
     flow.finish(&mut check);
-    // A byte has at most 24 atoms, each with three elements; a source address has one for each branch on the way.
+    // A byte has at most 24 atoms with three elements each. With split ranges a source address has one for each branch
+    // before it.
     let each = 72
         + if options.split_source_ranges {
             code.len() as u64
@@ -226,7 +228,7 @@ pub fn coresight_flow(data: &[u8]) {
     }
 }
 
-/// A perf.data file: its trace through code that is the file itself.
+/// A perf.data file, whose trace is decoded with the file itself as the code.
 pub fn coresight_perf(data: &[u8]) {
     let Ok(mut recording) = perf::read(data) else {
         return;
@@ -254,7 +256,7 @@ pub fn coresight_snapshot(data: &[u8]) {
     let Ok((buffers, _)) = input::open_snapshot(folder.path(), &Default::default()) else {
         return;
     };
-    // The input determines how many sections name one file; a few are sufficient.
+    // The input determines how many sections name one file. Four are sufficient.
     for buffer in buffers.iter().take(4) {
         counted(buffer, EtmV4Options::default());
         let streams = &buffer.frames.streams;

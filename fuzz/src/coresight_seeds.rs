@@ -35,7 +35,7 @@ fn frame(id: u8, bytes: &[u8]) -> [u8; 16] {
     frame
 }
 
-/// The seeds of a target; none if it is not of CoreSight.
+/// The seeds of a target; empty if it is not a CoreSight target.
 pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     let full = [0xff, 0xff, 0xff, 0x7f];
     let frames = [frame(0x10, &[0; 15]), frame(0x11, &ETMV4), frame(0, &[])];
@@ -47,7 +47,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let port = [&[1, 7, 7], &halves[..], &frames[1], &full, &frames[2]].concat();
             vec![memory, port]
         }
-        // Every header with a possible body; odd choices begin synchronized.
+        // Every header with a possible body. With an odd first byte the trace begins synchronized.
         "coresight_packets" => (0..protocols().len() as u8)
             .map(|index| {
                 let headers = (0..=255).flat_map(|header| [header, 0x85]);

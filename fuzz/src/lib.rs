@@ -1,11 +1,11 @@
 //! Bodies of the fuzz targets: functions that must terminate without a panic on any bytes.
 //!
-//!  A body is ordinary code. cargo-fuzz runs it for hours (`cargo +nightly fuzz run TARGET`); the tests of this crate
-//! run it on the seeds in `corpus/`, on generated recordings, and on both after bytes are changed, removed or
-//! duplicated: in seconds, on stable Rust, with every `cargo test`. A file on which a target failed is replayed by
-//! `cargo run --bin TARGET FILE`.
+//! A body is ordinary code. cargo-fuzz runs it for hours (`cargo +nightly fuzz run TARGET`). The tests of this crate
+//! run it on the seeds in `corpus/`, on generated recordings, and on mutations of both (bytes changed, removed or
+//! duplicated): this takes seconds, on stable Rust, with every `cargo test`. `cargo run --bin TARGET FILE` replays a
+//! file on which a target failed.
 //!
-//!  Each body documents its further checks.
+//! Each body documents its further checks.
 
 use kymo_read::kymo::{Dump, RawFile, open_dump, write_raw};
 use kymo_read::{OpenOptions, Source, Summary};
@@ -55,7 +55,7 @@ pub const ALL: [(&str, Body); 21] = [
 /// Runs a body over the files named on the command line.
 ///
 /// # Errors
-/// If one of them cannot be read.
+/// If a file cannot be read.
 pub fn replay(body: Body) -> std::io::Result<()> {
     for file in std::env::args_os().skip(1) {
         body(&std::fs::read(file)?);
@@ -63,7 +63,7 @@ pub fn replay(body: Body) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A recording of SystemView: every byte is in one piece, and encoding the packets again gives the same bytes.
+/// A recording of SystemView: every byte is in one piece, and encoding the packets again results in the same bytes.
 pub fn systemview(data: &[u8]) {
     use kymo_systemview::{Piece, Scan, file, scan};
     let streams = match file::header(data) {
@@ -92,7 +92,7 @@ pub fn systemview(data: &[u8]) {
     }
 }
 
-/// Any input, opened in each of the ways that the command line has: see [`kymo_read::fuzz_open`].
+/// Any input, opened in each way that the command line offers: see [`kymo_read::fuzz_open`].
 pub fn input(data: &[u8]) {
     kymo_read::fuzz_open(data).expect("a temporary directory");
 }
@@ -102,8 +102,8 @@ pub fn ftrace(data: &[u8]) {
     kymo_ftrace::fuzz(data);
 }
 
-/// Frames, commands, identity lines and packet headers, from any bytes: encoding a parsed value again gives the same
-/// bytes.
+/// Frames, commands, identity lines and packet headers, from any bytes: encoding a parsed value again results in the
+/// same bytes.
 pub fn wire(data: &[u8]) {
     let mut bytes = data.to_vec();
     if let Some(frame) = Frame::decode(&mut bytes) {
@@ -138,18 +138,18 @@ pub fn receiver(data: &[u8]) {
     kymo_recorder::link::check_receiver(data);
 }
 
-/// The bytes of a link: each is returned once, for chunks of any size.
+/// The bytes of a link: each is returned once, in chunks of any size.
 pub fn splitter(data: &[u8]) {
     kymo_link::fuzz_splitter(data);
     kymo_link::gdb::fuzz(data);
 }
 
-/// The bytes of a line to a Zephyr target: text and dumps, every byte once.
+/// The bytes of a connection to a Zephyr target: text and dumps, every byte once.
 pub fn zephyr_line(data: &[u8]) {
     kymo_link::zephyr::fuzz_sorter(data);
 }
 
-/// A raw file: saving its content and reading it again gives the same events, without damage.
+/// A raw file: saving its content and reading it again results in the same events, without damage.
 pub fn raw(data: &[u8]) {
     let Ok(file) = RawFile::from_bytes("fuzz", data.to_vec()) else {
         return;
@@ -222,12 +222,13 @@ fn kept_is_what_was_read(dump: &Dump<'_>, source: &mut dyn Source) {
     assert_eq!(written.damage.is_empty(), summary.errors.is_empty());
 }
 
-/// Metadata of CTF 1.8, plain or in packets: the parsed metadata has the same meaning after it is written again.
+/// Metadata of CTF 1.8, as text or in packets: writing the parsed metadata and parsing it again results in the same
+/// metadata.
 pub fn metadata(data: &[u8]) {
     kymo_ctf::fuzzing::metadata(data);
 }
 
-/// Metadata of CTF 2, likewise: fragments, with any beginning of the input.
+/// Metadata of CTF 2: the same check, with fragments and with any beginning of the input.
 pub fn metadata2(data: &[u8]) {
     let separator: &[u8] = if data.starts_with(&[0x1e]) {
         b""
@@ -292,7 +293,7 @@ pub fn zephyr_dump(data: &[u8]) {
         kymo_read::zephyr_instrumentation::open_bytes("fuzz", data.to_vec(), &options)
     {
         let summary = Summary::of(&mut *source);
-        // The shortest record is an entry of a profile.
+        // The shortest record is a profile entry.
         assert!(summary.events * 13 <= data.len() as u64);
         assert!(summary.errors.len() as u64 <= summary.gaps);
     }
@@ -320,7 +321,7 @@ pub fn zephyr_dump(data: &[u8]) {
         .map(|length| data.get(..length).unwrap_or_default())
         .find_map(|arrived| scanner.advance(arrived))
         .or_else(|| scanner.silent(data));
-    // A scanner that must choose the layout early may choose another one.
+    // A scanner that must select the layout early may select another one.
     if scanner.layout() == Some(layout) {
         let at = |end: Option<kymo_zephyr_instrumentation::End>| end.map(|end| end.at);
         assert_eq!(at(found), at(end), "in steps of {step}");

@@ -1,4 +1,4 @@
-//! Seed recording: mutations of a valid one reach further than random bytes.
+//! Seed recordings: mutations of a valid recording reach more code than random bytes.
 
 use kymo_wire::event::{
     ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape, WordSize,
@@ -120,8 +120,8 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// A recording of SystemView with packets of most kinds, of one core or of two with a text before them and
-/// with ids in place of lengths.
+/// A recording of SystemView with packets of most kinds: from one core, or from `two` with text before the packets and
+/// with event ids in place of lengths.
 pub fn systemview_recording(two: bool) -> Vec<u8> {
     use kymo_systemview::{Form, Ids, Length, Packet, SYNC, Text, encode};
     let form = Form {
@@ -242,7 +242,7 @@ pub fn systemview_recording(two: bool) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A damaged seed would reach nothing.
+    /// A damaged seed would be rejected early and reach little code.
     #[test]
     fn the_recording_is_whole() {
         let options = kymo_read::OpenOptions::default();

@@ -1,5 +1,5 @@
 //! Bytes per event on real programs: each entry and each exit counts as one event, and everything in the stream is
-//! divided among them, including packet headers, timestamp records and marks of jumps.
+//! divided among them, including packet headers, timestamp records and records of jumps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn cost(kymo: &Path, elf: &Path, trace: &Path) -> Cost {
     let bytes = fs::read_dir(trace)
         .unwrap()
         .map(Result::unwrap)
-        // Facts recorded once don't count: names, build id.
+        // Files with names and the build id are excluded: they are written once.
         .filter(|file| !["metadata", "target"].contains(&file.file_name().to_str().unwrap()))
         .map(|file| file.metadata().unwrap().len())
         .sum();

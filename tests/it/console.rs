@@ -14,6 +14,11 @@ use serde_json::Value;
 
 /// Compiles the program for the board into an empty folder.
 fn build(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
+    build_with(name, options, &[])
+}
+
+/// The same with other parts of the library.
+fn build_with(name: &str, options: &[&str], parts: &[&str]) -> (PathBuf, PathBuf) {
     tools::require(&[Need::Firmware]).unwrap();
     let folder = run::target_dir().join("firmware-test/console").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -31,14 +36,14 @@ fn build(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
         .arg(programs.join("board.ld"))
         .args(options)
         .arg(programs.join("fatal.c"))
-        .arg(library::for_bare_metal(&BareRust::find().unwrap()).unwrap())
+        .arg(library::for_bare_metal_with(&BareRust::find().unwrap(), parts).unwrap())
         .args(["-lgcc", "-o"])
         .arg(&elf);
     run::run(&mut compiler).unwrap();
     (folder, elf)
 }
 
-/// The board's output up to this line. (Its files are beside the program.)
+/// The board's output up to this line. The board's files are in the program's folder.
 fn printed(elf: &Path, last: &str) -> Vec<String> {
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-display", "none"])
@@ -95,7 +100,7 @@ fn markers(events: &[Value]) -> Vec<u64> {
     of_it.map(value).collect()
 }
 
-/// Both dumps of a log contain everything that was recorded before each crash.
+/// Checks that both dumps of a log contain everything that was recorded before each crash.
 fn both_lives(elf: &Path, file: &Path) {
     for (options, life) in [
         (&["show", "--events"][..], 2),
@@ -182,13 +187,156 @@ fn what_survives_a_silent_death_is_said_by_the_next_start() {
     );
 }
 
+/// Parts of a library with checksums.
+const SUMS: [&str; 2] = ["--features", "kymo/sums"];
+
+/// The numbers that the program printed after a sweep: of packets `verified` and `unverified`, then of changed words.
+fn swept(printed: &[String]) -> Vec<Vec<u32>> {
+    let numbers = |line: &String| {
+        let words = line.split(' ').filter_map(|word| word.split_once('='));
+        words.map(|(_, number)| number.parse().unwrap()).collect()
+    };
+    let lines = printed.iter().filter(|line| line.starts_with("verified="));
+    lines.map(numbers).collect()
+}
+
+#[test]
+fn packets_that_a_reset_damaged_are_refused_by_their_checksums() {
+    let (_, elf) = build_with("sums", &["-DSILENT", "-DSWEEP", "-DSUMS"], &SUMS);
+    let printed = printed(&elf, "the end");
+    let sweeps = swept(&printed);
+    assert_eq!(sweeps.len(), 2, "{printed:#?}");
+    for numbers in sweeps {
+        let [verified, unverified, refused, newest, marked, believed] = numbers[..] else {
+            panic!("{numbers:?}");
+        };
+        assert_eq!((verified, unverified, marked, believed), (7, 1, 0, 0));
+        // All closed packets but the unused ends of their slots, and part of the newest.
+        assert!(refused > 7 * 110 && newest < 128, "{refused} {newest}");
+    }
+}
+
+#[test]
+fn packets_without_a_checksum_are_called_not_verified() {
+    let (_, elf) = build("unverified", &["-DSILENT", "-DSWEEP"]);
+    let sweeps = swept(&printed(&elf, "the end"));
+    assert_eq!(sweeps.len(), 2);
+    for numbers in sweeps {
+        let [verified, unverified, refused, _, marked, believed] = numbers[..] else {
+            panic!("{numbers:?}");
+        };
+        assert_eq!((verified, unverified, believed), (0, 8, 0));
+        // Times and sizes that do not fit are noticed, and changed values are not.
+        assert!(refused > 200 && marked > 100, "{refused} {marked}");
+    }
+}
+
+#[test]
+fn every_view_says_what_a_reset_damaged() {
+    let stderr = |words: &[&str], elf: &Path, file: &Path| {
+        let kymo = kymo::build(Profile::Debug).unwrap();
+        let mut command = Command::new(kymo);
+        command.args(words).arg("--elf").arg(elf).arg(file);
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let (folder, elf) = build_with("inverted", &["-DSILENT", "-DINVERT", "-DSUMS"], &SUMS);
+    let file = folder.join("console.log");
+    log(&file, &printed(&elf, "the end"));
+    for words in [&["show", "--events"][..], &["info"], &["report"], &["show"]] {
+        let said = stderr(words, &elf, &file);
+        let refused = "7 of 8 packets that survived the reset were damaged, and are left out";
+        assert!(said.contains(refused), "{words:?}: {said}");
+        assert!(said.contains("1 of 1 packets"), "{words:?}: {said}");
+    }
+
+    let (folder, elf) = build_with(
+        "open_calls",
+        &["-DSILENT", "-DLONG_CALLS"],
+        &["--features", "kymo/duration"],
+    );
+    let file = folder.join("console.log");
+    log(&file, &printed(&elf, "the end"));
+    let said = stderr(&["calls"], &elf, &file);
+    assert!(said.contains("8 of 8 packets"), "{said}");
+    assert!(said.contains("calls that had not ended"), "{said}");
+}
+
+/// A line of the dump that a person can read: time, and what it says.
+fn plain(line: &str) -> Option<(f64, String)> {
+    let mut words = line.split_ascii_whitespace();
+    let time = words.next().filter(|word| word.contains('.'))?;
+    let thread = words.next()?;
+    assert!(thread.starts_with("0x"), "{line}");
+    Some((time.parse().ok()?, words.collect::<Vec<_>>().join(" ")))
+}
+
+#[test]
+fn the_last_recording_is_lines_that_a_person_can_read() {
+    let (folder, elf) = build("lines", &["-DLINES"]);
+    let printed = printed(&elf, "the end");
+    let file = folder.join("console.log");
+    log(&file, &printed);
+    // The other dump has the same records.
+    let events = lines(&["show", "--events"], &elf, &file);
+    let begins = |line: &&String| line.starts_with("*** kymo lines begin:");
+    assert_eq!(printed.iter().filter(begins).count(), 2);
+    let last = printed.iter().rposition(|line| begins(&line)).unwrap();
+    let is_end = |line: &&String| line.starts_with("*** kymo lines end");
+    let records = printed[last..].iter().take_while(|line| !is_end(line));
+    let records: Vec<(f64, String)> = records.filter_map(|line| plain(line)).collect();
+    assert!(records.len() > 500, "{}", records.len());
+    assert!(records.is_sorted_by(|one, other| one.0 <= other.0));
+    let words = |begin: &str| -> Vec<&str> {
+        let all = records.iter().map(|(_, what)| what.as_str());
+        all.filter_map(|what| what.strip_prefix(begin)).collect()
+    };
+    let values = words("marker ");
+    let expected = markers(&events)
+        .iter()
+        .map(u64::to_string)
+        .collect::<Vec<_>>();
+    assert_eq!(values, expected);
+    let of_name = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    assert_eq!(words("> ").len(), of_name("enter"));
+    assert_eq!(words("<").len(), of_name("exit"));
+    assert_eq!(words("isr_enter 15").len(), of_name("isr_enter"));
+    // All calls are those of one function, and its exits name it unless its entry was in another packet.
+    let symbols = run::output(Command::new("arm-none-eabi-nm").arg(&elf)).unwrap();
+    let leaf = symbols
+        .lines()
+        .find_map(|line| line.strip_suffix(" t leaf"));
+    let leaf = u64::from_str_radix(leaf.unwrap(), 16).unwrap();
+    let entered = words("> ");
+    assert!(
+        entered.iter().all(|it| *it == format!("{leaf:#x}")),
+        "{leaf:#x} {:?}",
+        entered.last()
+    );
+    assert!(words("< ").iter().all(|it| *it == format!("{leaf:#x}")));
+    // Times are those of the other dump.
+    let times = events.iter().filter(|event| event["name"] == "marker");
+    let times: Vec<f64> = times
+        .map(|it| it["time_ns"].as_f64().unwrap() / 1e9)
+        .collect();
+    let marked = records
+        .iter()
+        .filter(|(_, what)| what.starts_with("marker"));
+    for ((time, what), expected) in marked.zip(times) {
+        assert!((time - expected).abs() < 1.1e-6, "{time} {expected} {what}");
+    }
+    assert!(printed.contains(&"interrupt 0xf is named SysTick".to_owned()));
+    let end = format!("*** kymo lines end: {} records ***", records.len());
+    assert!(printed.contains(&end), "{end}");
+}
+
 #[test]
 fn the_last_recording_is_in_a_file_of_the_debuggers() {
     let (folder, elf) = build("semihosting", &["-DSEMIHOSTING"]);
     let printed = printed(&elf, "the end");
     let files = printed.iter().filter(|line| *line == "HARD FAULTfile");
     assert_eq!(files.count(), 2, "{printed:#?}");
-    // The second life's, which had the file emptied.
+    // The markers of the second run, which truncated the file.
     let markers = markers(&lines(
         &["show", "--events"],
         &elf,

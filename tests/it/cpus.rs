@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use kymo_targets::cpus::{self, Machine, Wish};
+use kymo_targets::cpus::{self, Machine, Stress, Wish};
 use kymo_targets::kymo::{self, Profile};
 use kymo_targets::run;
 use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// Only one test at a time uses the eight processors.
+/// Lock, so that only one test at a time runs the eight emulated CPUs.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The demonstration, built with these features.
@@ -21,6 +21,13 @@ fn build(features: &[&str]) -> PathBuf {
     tools::require(&[Need::Cpus]).unwrap();
     let rust = BareRust::find_for(cpus::TARGET).unwrap();
     cpus::build(&rust, features).unwrap()
+}
+
+/// The stress test, built with these features.
+fn build_stress(features: &[&str]) -> PathBuf {
+    tools::require(&[Need::Cpus]).unwrap();
+    let rust = BareRust::find_for(cpus::TARGET).unwrap();
+    cpus::build_stress(&rust, features).unwrap()
 }
 
 /// One JSON value per line.
@@ -31,8 +38,8 @@ fn lines(command: &mut Command) -> Vec<Value> {
         .collect()
 }
 
-/// How often a command to a target is tried: one unanswered attempt can mean that the emulator got no processor time,
-/// more mean that the target is silent.
+/// Number of attempts of a command to a target. One unanswered attempt can mean that the emulator got no processor
+/// time; two mean that the target does not answer.
 const TRIES: u32 = 2;
 
 /// Fetches the trace of the running machine, or records it, into a new directory.
@@ -169,21 +176,20 @@ fn eight_cpus_record_long_calls_alone() {
     ask.env("KYMO_PATIENCE", "20");
     ask.args(["status", "--format", "json", "--target", &machine.target()]);
     let status = lines(&mut ask).remove(0);
-    let mut refused = Command::new(&kymo);
-    refused.env("KYMO_PATIENCE", "20");
-    refused.args(["trace", "--threshold", "0", "--stop-at", "work"]);
-    refused
-        .args(["--target", &machine.target(), "--elf"])
-        .arg(&elf);
-    let refused = refused.output().unwrap();
+    let command = |words: &str| {
+        let mut command = Command::new(&kymo);
+        command.env("KYMO_PATIENCE", "20");
+        command.args(["command", words, "--target", &machine.target()]);
+        run::output(&mut command).unwrap()
+    };
+    command("duration stop_at 1000");
+    command("duration condition 0 3 5");
+    let stops = command("duration");
     drop(machine);
     assert_eq!(status["backward"].as_u64().unwrap_or(0), 0, "{status}");
-    let refusal = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        !refused.status.success()
-            && refusal.contains("on several processors duration mode has no stop function"),
-        "{refusal}"
-    );
+    for expected in [" stop_at=0x1000 ", " hit=3 ", " after=5 "] {
+        assert!(stops.contains(expected), "{stops}");
+    }
     assert!(settings.starts_with("on=1 threshold=0 "), "{settings}");
     assert!(
         settings.trim_end().ends_with("too_deep=0 unmatched=0"),
@@ -297,24 +303,27 @@ fn eight_cpus_are_recorded_live() {
 #[test]
 fn a_million_records_of_eight_cpus_are_none_lost_and_none_torn() {
     let _turn = MACHINE.lock();
-    let elf = build(&[]);
-    check(&cpus::stress(&elf, Wish::Whole(42_000)).unwrap(), 1_000_000);
+    let elf = build_stress(&[]);
+    check(
+        &cpus::stress(&elf, Stress::Whole(42_000)).unwrap(),
+        1_000_000,
+    );
 }
 
-/// As in RTEMS SMP, which stores a pointer in that register.
+/// For programs that use that register themselves, like RTEMS SMP, which stores a pointer in it.
 #[test]
 fn programs_to_which_tpidr_el1_belongs_are_recorded() {
     let _turn = MACHINE.lock();
-    let elf = build(&["own_register"]);
-    check(&cpus::stress(&elf, Wish::Whole(2_000)).unwrap(), 48_000);
+    let elf = build_stress(&["own_register"]);
+    check(&cpus::stress(&elf, Stress::Whole(2_000)).unwrap(), 48_000);
 }
 
 #[test]
 #[ignore = "takes long: fifty million records"]
 fn fifty_million_records_of_eight_cpus_are_none_lost_and_none_torn() {
     let _turn = MACHINE.lock();
-    let elf = build(&[]);
-    let found = cpus::stress(&elf, Wish::Whole(2_084_000)).unwrap();
+    let elf = build_stress(&[]);
+    let found = cpus::stress(&elf, Stress::Whole(2_084_000)).unwrap();
     check(&found, 50_000_000);
 }
 
@@ -330,9 +339,9 @@ fn check(found: &str, enough: u64) {
 #[test]
 fn losses_of_eight_cpus_are_counted_where_they_happened() {
     let _turn = MACHINE.lock();
-    let elf = build(&[]);
+    let elf = build_stress(&[]);
     // The received records and the losses in packets add up to everything recorded: the program checks this.
-    let found = cpus::stress(&elf, Wish::Lossy(300_000)).unwrap();
+    let found = cpus::stress(&elf, Stress::Lossy(300_000)).unwrap();
     assert!(found.contains("lost, none torn"), "{found}");
     assert!(!found.contains(": 0 lost"), "{found}");
 }
@@ -379,10 +388,10 @@ fn locks_nothing(code: &[String]) {
 
 #[test]
 fn the_machine_code_orders_memory_without_locking_it() {
-    let elf = build(&[]);
+    let elf = build_stress(&[]);
 
-    // A hook announces itself with a store-release before it reads the gate with a load-acquire. It leaves with a
-    // store-release, so that a context that sees it outside also sees its record. (`cargo xtask bench recorder` also
+    // A hook announces itself with a store-release before it reads the gate with a load-acquire. It ends with a
+    // store-release, so that a context that sees it ended also sees its record. (`cargo xtask bench recorder` also
     // checks that no event executes a locking instruction.)
     let hooks = disassemble(&elf, "::open_call");
     assert_eq!(hooks.len(), 2, "one for entries, one for exits");
@@ -407,7 +416,7 @@ fn the_machine_code_orders_memory_without_locking_it() {
     assert!(record[clock].contains("cntvct_el0"), "{}", record[clock]);
     locks_nothing(record);
 
-    // The writer publishes a packet when it closes it, and reads the reader's position when it begins one; the reader
+    // The writer publishes a packet when it closes it, and reads the reader's position when it begins one. The reader
     // does the opposite.
     position(
         &disassemble(&elf, "Stream<T>::change_packet")[0],

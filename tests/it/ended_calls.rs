@@ -1,8 +1,9 @@
 //! Expected content of a target's profile table, computed from the list of a run's calls.
 //!
-//!  The table counts calls when they end, by a return or a longjmp. `kymo report` also counts calls that were open at
-//! the end and those whose beginning was not recorded, and averages only calls that returned. The two agree for
-//! functions that have only ordinary calls; for the others this computes what the target's must be.
+//! The table counts calls when they end, by a return or a longjmp. `kymo report` also counts calls that were open at
+//! the end and those whose beginning was not recorded, and averages only calls that returned. Both have the same
+//! figures for functions that have only ordinary calls. For other functions this module computes the figures of the
+//! target's table.
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,7 @@ fn records_are_shown_as_they_were_declared() {
     let all = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let ours = ["sensor", "message", "empty_handed", "block"];
+    let ours = ["sensor", "message", "empty_handed", "heard", "block"];
     let events: Vec<Value> = all
         .filter(|event| ours.iter().any(|name| event["name"] == *name))
         .map(|event| json!([event["name"], event["fields"]]))
@@ -55,7 +55,13 @@ fn records_are_shown_as_they_were_declared() {
     };
     assert_eq!(
         events[0],
-        sensor(3, json!("busy"), 1.5, -20, 0x1234_5678_9ABC_DEF0)
+        sensor(
+            3,
+            json!({"label": "busy", "value": 1}),
+            1.5,
+            -20,
+            0x1234_5678_9ABC_DEF0
+        )
     );
     // A value without a label is shown as a number.
     assert_eq!(events[1], sensor(4, json!(9), 0.0, 0, 0));
@@ -66,10 +72,14 @@ fn records_are_shown_as_they_were_declared() {
     assert_eq!(message["weight"], -0.25);
     assert_eq!(events[3][1]["topic"], "short");
     assert_eq!(events[4], json!(["empty_handed", {"number": -5}]));
+    let heard = json!(["heard", {
+        "samples": [1, 2, 0xFFFF], "levels": [0.5, -1.0], "modes": [{"label": "on", "value": 1}, 2], "names": ["left", "rightest"],
+    }]);
+    assert_eq!(events[5], heard);
     // Undeclared data are shown as bytes.
-    assert_eq!(events[5][0], "block");
-    assert_eq!(events[5][1]["type"], 99);
-    assert_eq!(events.len(), 6);
+    assert_eq!(events[6][0], "block");
+    assert_eq!(events[6][1]["type"], 99);
+    assert_eq!(events.len(), 7);
 
     // The descriptions are not loaded.
     let headers = run::output(Command::new("objdump").arg("-h").arg(&program)).unwrap();

@@ -1,5 +1,5 @@
 //! The demonstration firmware in QEMU, examined by `kymo`: the trace, the target's own profile table and babeltrace2
-//! agree on the same run, and trigger and stopper survive a reboot.
+//! agree on the same run; trigger and stopper survive a reboot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -82,7 +82,7 @@ impl Bench {
     }
 }
 
-/// The report of `kymo record` on a recording with a limit, which is in `options`.
+/// The trace and the report of `kymo record` on a recording with a limit, which is in `options`.
 fn record(bench: &Bench, name: &str, options: &[&str]) -> (PathBuf, Value) {
     let trace = bench.folder.join(name);
     let mut command = bench.ask("record");
@@ -97,7 +97,7 @@ fn events_elsewhere(trace: &Path) -> u64 {
     let complaints = String::from_utf8_lossy(&other.stderr);
     let complaints: Vec<&str> = complaints
         .lines()
-        // It reports losses, as it should.
+        // babeltrace2 is expected to report losses.
         .filter(|line| !line.contains("discarded") && !line.trim().is_empty())
         .collect();
     assert!(
@@ -245,8 +245,8 @@ fn trigger_and_stopper_are_kept_over_a_reboot() {
 #[test]
 fn a_stream_that_the_link_can_carry_loses_nothing() {
     let limits = ["--trigger", "luaH_resize", "--stopper", "luaH_resize"];
-    // If this machine has no time for `kymo`, the link transfers nothing: then repeat, with a target that has lost
-    // nothing yet.
+    // If this machine has no time for `kymo`, the link transfers nothing. Then the test is repeated with a new target,
+    // which has lost nothing yet.
     let attempt = |_| {
         let bench = Bench::new("stream");
         run::run(bench.ask("trace").args(limits).arg("--list")).unwrap();
@@ -257,10 +257,10 @@ fn a_stream_that_the_link_can_carry_loses_nothing() {
     assert_eq!(summary["lost_packets"], 0, "{summary}");
     let info = lines(&mut bench.look("info", &trace)).remove(0);
     assert_eq!(info["lost"], 0, "{info}");
-    // (Gaps of the clock are permitted, whose ticks are late on a slow machine.)
+    // Gaps of the clock are permitted, because the emulator's ticks are late on a slow machine.
     assert!(info["events"].as_u64() >= Some(5000), "{info}");
     assert_eq!(info["events"], events_elsewhere(&trace));
-    // The target records as before: a dump contains what came since.
+    // The target continues to record: a dump contains the events since then.
     bench.wait_for_bytes(1000);
     let dump = bench.trace("dump", &[]);
     assert_eq!(lines(&mut bench.look("info", &dump)).remove(0)["lost"], 0);
@@ -282,7 +282,7 @@ fn a_host_that_is_killed_costs_what_found_no_room_and_that_is_counted() {
     let killed = Background::start(&mut killed).unwrap();
     let size = || fs::metadata(first.join("cpu0")).map_or(0, |file| file.len());
     wait_until("the recording has begun", || size() > 100_000);
-    // As `kill -9` does.
+    // Kills it, like `kill -9`.
     drop(killed);
     let of_first = lines(&mut bench.look("info", &first)).remove(0);
     assert_eq!(
@@ -298,7 +298,7 @@ fn a_host_that_is_killed_costs_what_found_no_room_and_that_is_counted() {
         assert_eq!(status["mode"], "stream");
         status["discarded"].as_u64() > Some(0)
     });
-    // The kept packets arrive, then later ones, and the loss in between is reported.
+    // The packets in the buffer arrive, then later ones, and the loss in between is reported.
     let (second, summary) = record(&bench, "second", &["--size", "2500k"]);
     assert!(summary["lost"].as_u64() > Some(0), "{summary}");
     let info = lines(&mut bench.look("info", &second)).remove(0);

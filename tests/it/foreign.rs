@@ -277,7 +277,7 @@ fn profiled_calls_of_aarch64() {
             .iter()
             .map(|row| {
                 let name = row["function"].as_str().unwrap();
-                // With `-pg` the hook is called behind the prologue.
+                // With `-pg` the hook is called after the prologue.
                 let name = match patchable {
                     true => name,
                     false => name.split('+').next().unwrap(),

@@ -51,7 +51,7 @@ impl Guest {
         values.collect()
     }
 
-    /// How often each function was called.
+    /// The number of calls of each function.
     fn counts(&self, name: &str) -> Vec<(String, u64)> {
         let rows = self.look(&["report"], name);
         let count = |row: &Value| {
@@ -115,7 +115,7 @@ fn a_kernel_is_recorded_and_left_as_it_was() {
     boot(&guest);
 }
 
-/// A full disk ends a recording; everything recorded before is kept.
+/// A full disk ends a recording; everything recorded before is saved.
 fn full_disk(guest: &Guest) {
     let words = [
         "No space left on device",
@@ -246,11 +246,11 @@ fn recordings(guest: &Guest) {
     let opens = opened
         .iter()
         .filter(|event| event["name"] == "sys_enter_openat");
-    // Each belongs to a `cat` that the loop has started since.
+    // Each belongs to a `cat` that the loop has started after the recording began.
     assert!(opens.clone().count() > 2, "{opened:?}");
 }
 
-/// The recording has no call below the threshold.
+/// Checks that the recording has no call below the threshold.
 fn long_alone(guest: &Guest, name: &str, threshold: u64) {
     let events = guest.look(&["show", "--events"], name);
     let exits = events.iter().filter(|it| it["name"] == "funcgraph_exit");
@@ -290,7 +290,7 @@ fn ends(guest: &Guest) {
         &["recording stopped at do_unlinkat", "stop.dat:"],
     );
     let counts = guest.counts("stop");
-    // It was called from there, and its callees are no longer recorded.
+    // The function was called within it, but its callees are no longer recorded.
     assert!(
         counts.iter().any(|(name, _)| name == "vfs_open"),
         "{counts:?}"
@@ -317,14 +317,14 @@ fn ends(guest: &Guest) {
     );
 }
 
-/// The next recording restores what a killed one left behind.
+/// The next recording restores the settings that a killed one had changed.
 fn kills(guest: &Guest) {
     let during = guest.text("during.settings");
     for line in ["tracing_thresh 200", "current_tracer function_graph"] {
         assert!(during.contains(line), "{during}");
     }
     assert!(during.contains("panic:traceoff"), "{during}");
-    // Nothing was restored; the kernel itself removes a process that has ended from its filter.
+    // Nothing was restored. The kernel itself removes an ended process from its filter.
     let without = |settings: &str| {
         let lines = settings.lines();
         let ended = ["set_ftrace_notrace_pid", "set_event_notrace_pid"];

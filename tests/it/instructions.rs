@@ -1,4 +1,4 @@
-//! Compares Kymo's figures with every single instruction that QEMU executed in the same run.
+//! Comparison of Kymo's figures with all instructions that QEMU executed in the same run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,7 +50,7 @@ impl Run {
         command.env("KYMO_PATIENCE", "20");
         command.args(["trace", "--target", &qemu.target(), "--elf"]);
         run::run(command.arg(&elf).arg("--output").arg(&trace)).unwrap();
-        // QEMU runs until everything relevant has been read.
+        // QEMU runs until the log contains the whole window.
         let truth = counted.recv().unwrap().unwrap();
         drop(qemu);
         Self {
@@ -103,8 +103,8 @@ fn logged<T: Send + 'static>(
     (code, qemu, result)
 }
 
-/// The same program without hooks: instructions that each function executes, unless it was inlined. Registers and
-/// inlining differ, so this is for information only.
+/// Instructions of each function in the same program without hooks, unless it was inlined. Registers and inlining
+/// differ, so this is for information only.
 fn uninstrumented(run: &Run) -> BTreeMap<String, u64> {
     let elf = firmware::build(Hooks::None, &BareRust::find().unwrap()).unwrap();
     let folder = run.trace.parent().unwrap();
@@ -120,8 +120,8 @@ fn uninstrumented(run: &Run) -> BTreeMap<String, u64> {
 /// Number of functions whose compensated self times are compared.
 const HOTTEST: usize = 30;
 
-/// Minimum number of them within 3 % of the truth, whatever uncertainty is reported: an uncertainty wide enough for all
-/// would prove nothing.
+/// Minimum number of them within 3 % of the truth, whatever uncertainty is reported. Otherwise a very wide uncertainty
+/// would satisfy the test.
 const NEAR: usize = 20;
 
 /// Compensated self time of one function, and its executed instructions.
@@ -154,7 +154,7 @@ fn compensated_times_are_those_of_the_instructions() {
     compare(&run, &bare);
 }
 
-/// Measurements of a target must not depend on the compiled form of the measuring code.
+/// Measurements of a target must not depend on how the measuring code was compiled.
 #[test]
 fn they_are_so_however_the_recorder_was_compiled() {
     let optimized = Optimized {
@@ -164,7 +164,7 @@ fn they_are_so_however_the_recorder_was_compiled() {
     compare(&Run::new(optimized, "fast-recorder"), &BTreeMap::new());
 }
 
-/// They must not depend on the compilation of the program either.
+/// They must not depend on how the program was compiled either.
 #[test]
 fn they_are_so_however_the_program_was_compiled() {
     let optimized = Optimized {
@@ -186,8 +186,8 @@ fn compare(run: &Run, bare: &BTreeMap<String, u64>) {
         truth.set_up
     );
 
-    // The recorded time is that of the instructions, and of a part of those executed while the hooks turned recording
-    // on and off.
+    // The recorded time is that of the instructions, and of some of those executed while the hooks turned recording on
+    // and off.
     let info = &run.ask("info", &[])[0];
     let ns = |name: &str| info[name].as_u64().unwrap();
     let recorded = ns("end_ns") - ns("start_ns");

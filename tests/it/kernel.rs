@@ -140,7 +140,7 @@ fn instructions(object: &Path, function: &str) -> usize {
 #[test]
 fn without_a_back_end_there_is_nothing() {
     let object = build("none.o", &["-c"], None);
-    // It returns.
+    // It only returns.
     assert_eq!(instructions(&object, "kernel"), 1);
     let object = build("some.o", &["-c", "-DKYMO_HOOKS_KYMO"], None);
     assert!(instructions(&object, "kernel") > 100);

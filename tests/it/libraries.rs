@@ -51,7 +51,7 @@ int main(int count, char **arguments) {
 struct Files(PathBuf);
 
 impl Files {
-    /// Builds all of it.
+    /// Builds the libraries and the program.
     fn build(test: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libraries-{test}"));
         let _ = fs::remove_dir_all(&folder);
@@ -96,7 +96,8 @@ impl Files {
         self.0.join(name)
     }
 
-    /// Runs the program; returns the number of rounds, out of 20, in which both libraries had the same address.
+    /// Runs the program. Returns its recording, and the number of rounds, out of 20, in which both libraries had the
+    /// same address.
     fn record(&self, arguments: &[&str]) -> (PathBuf, u32) {
         let mut program = Command::new("./program");
         program.env("KYMO_OUTPUT", "program.kymo").args(arguments);
@@ -159,7 +160,12 @@ fn names_are_found_without_being_given() {
     assert!(same > 0, "the libraries were never at the same place");
     let report = kymo(&REPORT, &trace);
     assert_eq!(calls(&report), expected());
-    assert_eq!(printed(&report), "");
+    // Nothing about names.
+    let printed = printed(&report);
+    assert!(
+        printed.starts_with("note: durations are wall times") && printed.lines().count() == 1,
+        "{printed}"
+    );
     let info = kymo(&["info"], &trace);
     let info = String::from_utf8_lossy(&info.stdout).into_owned();
     for name in ["program", "liblinked.so", "libfirst.so", "libsecond.so"] {
@@ -352,5 +358,41 @@ int main(int count, char **arguments) {
         let table = run::output(&mut report).unwrap();
         assert!(table.contains("\"work\""), "{name}: {table}");
         assert_eq!(table.contains("\"inner\""), plugin, "{name}: {table}");
+    }
+}
+
+/// Clang's counterpart of the specs file, wherever it stands. Without it, an archive before the objects is not linked.
+#[test]
+fn the_configuration_file_for_clang_records_in_any_order() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries-clang");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let program = "void work(void) {} int main(void) { work(); return 0; }\n";
+    fs::write(folder.join("prog.c"), program).unwrap();
+    let library = library::for_this_machine().unwrap();
+    let config = library.with_file_name("kymo.cfg");
+    let config = ["--config", config.to_str().unwrap()];
+    let archive = [library.to_str().unwrap()];
+    let source = ["prog.c"];
+    for (options, records) in [
+        ([&config[..], &source], true),
+        ([&source, &config], true),
+        ([&archive, &source], false),
+    ] {
+        let mut clang = Command::new("clang");
+        clang.args(["-O0", "-finstrument-functions", "-Werror", "-o", "prog"]);
+        run::run(clang.args(options.concat()).current_dir(&folder)).unwrap();
+        let recording = folder.join("prog.kymo");
+        let _ = fs::remove_file(&recording);
+        let mut prog = Command::new(folder.join("prog"));
+        run::run(prog.env("KYMO_OUTPUT", &recording)).unwrap();
+        assert_eq!(recording.exists(), records, "{options:?}");
+        let kymo = kymo::build(Profile::Debug).unwrap();
+        let mut info = Command::new(kymo);
+        let info = info.args(["info", "--format", "json", "prog"]);
+        let text = run::output(info.current_dir(&folder)).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let answered = &value["hooks"][0]["answered_by"];
+        assert_eq!(answered, if records { "kymo" } else { "empty" }, "{text}");
     }
 }

@@ -4,6 +4,7 @@
 mod bytes;
 mod console;
 mod cpus;
+mod deaths;
 mod duration;
 mod ended_calls;
 mod events;

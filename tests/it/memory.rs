@@ -1,5 +1,5 @@
 //! A board is stopped while it records; its memory is saved, and decoded with only the ELF file. The result must equal
-//! the data that the board itself sends when it resumes.
+//! the data that the board itself sends after it continues.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,6 +17,8 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
 use kymo_targets::{library, port, run};
 use serde_json::{Value, json};
+
+mod tables;
 
 /// Longer than any step takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -185,7 +187,7 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     monitor.command(&json!({"execute": "stop"}));
     let ram = folder.join("ram.bin");
     monitor.save(0x2000_0000, 4 << 20, &ram);
-    // The debug server reads the same memory; then it is read into a file, and the target resumes.
+    // The debug server reads the same memory. Then the memory is read into a file, and the target continues.
     let server = format!("gdb:127.0.0.1:{debug_port}");
     let mut halted = look(&kymo, "show", &elf, Path::new(&server));
     let halted = lines(halted.arg("--stay-halted"));
@@ -206,6 +208,18 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     let sent = lines(&mut look(&kymo, "show", &elf, &later));
     let found = same(&memory, &sent, 0);
     assert!(found > 10_000, "{found} events");
+    let mut named = Command::new(&kymo);
+    named
+        .args(["info", "--elf"])
+        .arg(&elf)
+        .arg("--core")
+        .arg(&core);
+    let mut unnamed = Command::new(&kymo);
+    unnamed.args(["info", "--elf"]).arg(&elf).arg(&core);
+    assert_eq!(
+        run::output(&mut named).unwrap(),
+        run::output(&mut unnamed).unwrap()
+    );
     let core = lines(&mut look(&kymo, "show", &elf, &core));
     assert!(
         events(&halted, 0) == events(&memory, 0),
@@ -276,7 +290,7 @@ fn calls_that_are_open_in_duration_mode_are_read_from_memory() {
     };
     ask(&["--threshold", "1us", "--wait", "0.2"]);
     let ram = folder.join("ram.bin");
-    // Until it is stopped in the midst of work, and not between two rounds.
+    // Repeats until the program is stopped within its work, not between two rounds.
     let open = (0..200).find_map(|_| {
         monitor.command(&json!({"execute": "stop"}));
         monitor.save(0x2000_0000, 4 << 20, &ram);
@@ -294,13 +308,13 @@ fn calls_that_are_open_in_duration_mode_are_read_from_memory() {
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(!printed.contains("are missing"), "{printed}");
     let later = calls(&kymo, &elf, &later);
-    // Those that have ended since are records now, and the others are open still.
+    // Calls that have ended since then are records now; the others are still open.
     let known = |function: &str, begin: u64| {
         let mut same = later.iter().filter(|(other, ..)| other == function);
         same.any(|(_, other, _)| other.abs_diff(begin) <= 1)
     };
     for (function, begin, _) in &open {
-        // (One that had just begun may have been too short for a record.)
+        // A call that had just begun may have been too short for a record.
         let is_last = open.iter().all(|(_, other, _)| other <= begin);
         assert!(
             is_last || known(function, *begin),
@@ -436,7 +450,7 @@ fn eight_cpus_that_were_stopped_are_read_from_their_memory() {
     }
 }
 
-/// A board that records consecutive markers, and notes each after it is recorded.
+/// A board that records consecutive markers, and stores the value of each after it is recorded.
 struct Marking {
     kymo: PathBuf,
     elf: PathBuf,
@@ -519,7 +533,7 @@ impl Marking {
             let numbers: Vec<u64> = of_it.map(|value| value - high).collect();
             let in_a_row = numbers.windows(2).all(|pair| pair[1] == pair[0] + 1);
             assert!(in_a_row, "{numbers:?}, {noted} of {high:#x} were recorded");
-            // The next one may have been recorded but not noted yet.
+            // The next one may have been recorded, but its value not stored yet.
             let last = numbers.last().copied().unwrap_or(0);
             assert!(
                 last == noted || last == noted + 1,
@@ -527,7 +541,7 @@ impl Marking {
             );
         }
         let gaps = show.iter().filter(|line| line["type"] == "gap");
-        // The oldest kept event may be in a handler.
+        // The oldest remaining event may be in a handler.
         let known = ["overwritten", "in_interrupt"];
         let is_known = |gap: &&Value| known.iter().any(|kind| gap["gap"] == *kind);
         let lost: Vec<_> = gaps.filter(|gap| !is_known(gap)).collect();

@@ -161,8 +161,8 @@ fn what_recording_took_is_known_before_main_and_taken_off() {
     let (compensated, doubt, same) = times(&["--compensate"]);
     assert_eq!(calls, same);
     assert!(calls > 1000, "{calls} calls");
-    // A call takes at least two readings of the clock, which are some nanoseconds; and the uncertainty of a program
-    // that does more than call hooks is less than half.
+    // A call takes at least two readings of the clock, some nanoseconds each. For a program that does more than call
+    // hooks, the uncertainty is less than half of the time.
     let taken = plain - compensated;
     assert!(taken > 5 * calls, "{taken} ns of {calls} calls");
     assert!((1..taken).contains(&doubt), "{taken} ± {doubt} ns");

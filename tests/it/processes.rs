@@ -9,8 +9,8 @@ use kymo_targets::kymo::{self, Profile};
 use kymo_targets::{library, run};
 use serde_json::Value;
 
-/// Makes a child by the system call or the library function `clone`, of which the C library sends no notification, or
-/// by `fork`.
+/// Creates a child by `fork`, or by the system call or the library function `clone`, of which the C library sends no
+/// notification.
 const CLONES: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
@@ -84,7 +84,7 @@ int plugin(int n) {
 "#;
 
 /// A folder for a test, in which its sources are.
-fn folder(test: &str, sources: &[(&str, &str)]) -> PathBuf {
+pub(crate) fn folder(test: &str, sources: &[(&str, &str)]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("processes-{test}"));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
@@ -94,7 +94,7 @@ fn folder(test: &str, sources: &[(&str, &str)]) -> PathBuf {
     folder
 }
 
-fn gcc(folder: &Path, options: &[&str]) {
+pub(crate) fn gcc(folder: &Path, options: &[&str]) {
     let mut gcc = Command::new("gcc");
     let headers = run::root().join("device/c/include");
     gcc.arg("-g").arg("-O1").arg("-I").arg(headers);
@@ -102,7 +102,7 @@ fn gcc(folder: &Path, options: &[&str]) {
 }
 
 /// The option that links the recorder.
-fn specs() -> String {
+pub(crate) fn specs() -> String {
     let library = library::for_this_machine().unwrap();
     format!("-specs={}", library.with_file_name("kymo.specs").display())
 }
@@ -119,13 +119,13 @@ fn record(folder: &Path, program: &str, arguments: &[&str]) -> Output {
     output
 }
 
-fn kymo(arguments: &[&str], path: &Path) -> String {
+pub(crate) fn kymo(arguments: &[&str], path: &Path) -> String {
     let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
     run::output(kymo.args(arguments).arg(path)).unwrap()
 }
 
-/// Call counts by function, for each recording of a run; smaller tables first.
-fn calls(folder: &Path) -> Vec<BTreeMap<String, u64>> {
+/// Call counts by function for each recording of a run; smaller tables first.
+pub(crate) fn calls(folder: &Path) -> Vec<BTreeMap<String, u64>> {
     let files = fs::read_dir(folder.join("recordings")).unwrap();
     let tables = files.map(|file| {
         let text = kymo(&["report", "--format", "json"], &file.unwrap().path());
@@ -140,7 +140,7 @@ fn calls(folder: &Path) -> Vec<BTreeMap<String, u64>> {
     tables
 }
 
-fn table(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+pub(crate) fn table(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     let counts = counts.iter();
     counts.map(|(name, n)| ((*name).to_owned(), *n)).collect()
 }
@@ -211,7 +211,7 @@ fn children_that_nobody_tells_of_begin_empty_and_leave_their_parents_file_alone(
             assert_eq!(names, Some(expected.into()), "{program}");
         }
     }
-    // It runs in its parent's thread and memory.
+    // The child runs in its parent's thread and memory.
     record(&folder, "clones", &["vfork"]);
     let both = table(&[("main", 1), ("work", 2100), ("child_work", 1)]);
     assert_eq!(calls(&folder), [both]);
@@ -333,7 +333,7 @@ int main(int n, char **v) { (void)v; return a(n) == 0; }\n";
     gcc(&folder, &["-O0", "-pg", "program.c", "-o", "profiled"]);
     let (found, _) = info(&folder.join("profiled"));
     assert_eq!(found.get("mcount").map(|it| it.0), Some(3));
-    // No-ops at the entries of functions stay no-ops unless the program has what replaces them.
+    // No-ops at function entries remain no-ops unless the program has the code that replaces them.
     const PATCHABLE: &str = "-fpatchable-function-entry";
     let option = format!("{PATCHABLE}=7,5");
     gcc(
@@ -362,7 +362,7 @@ int main(int n, char **v) { (void)v; return a(n) == 0; }\n";
     assert!(text.contains("Kymo's recorder, in the file"), "{text}");
 }
 
-/// A file that cannot grow any more has not all that was recorded, and says so.
+/// A recording whose file can't grow any more is incomplete, and reports that.
 #[test]
 fn threads_that_found_no_room_in_the_file_are_missed() {
     const PROGRAM: &str = r#"
@@ -409,7 +409,7 @@ int main(void) {
     assert!(!errors.contains("is here"), "{errors}");
 }
 
-/// A program may lose the permission to reopen its recording, or the path to it.
+/// A program may lose the permission to reopen its recording, or the path to it may become invalid.
 #[test]
 fn a_program_that_gives_up_its_rights_completes_its_recording() {
     const PROGRAM: &str = r#"
@@ -443,7 +443,7 @@ int main(void) { return setgid(65534) || setuid(65534) || work(1) == 0; }
     }
 }
 
-/// A thread that ends during its calls takes no more time in them, while a waiting one does.
+/// A thread that ended within calls takes no more time in them, while a waiting one does.
 #[test]
 fn calls_of_threads_that_ended_take_no_time_after_that() {
     const PROGRAM: &str = r#"

@@ -64,7 +64,7 @@ fn folder(test: &str) -> PathBuf {
     folder
 }
 
-/// The program, while it runs.
+/// The running program.
 struct Program {
     child: Child,
     reported: Option<ChildStdin>,
@@ -73,7 +73,7 @@ struct Program {
 }
 
 impl Program {
-    /// Starts it in a folder, with a socket of this name; returns when that is there.
+    /// Starts the program in a folder, with a socket of this name. Returns when the socket exists.
     fn start(folder: &Path, socket: &str, mode: &str) -> Self {
         let mut child = Command::new(folder.join("program"))
             .current_dir(folder)
@@ -124,7 +124,7 @@ fn ask(verb: &str, socket: &Path) -> Command {
     command
 }
 
-/// How often each function was called in a recording.
+/// The number of calls of each function in a recording.
 fn calls(recording: &Path) -> BTreeMap<String, u64> {
     let mut report = Command::new(kymo::build(Profile::Debug).unwrap());
     report.args(["report", "--format", "json"]).arg(recording);
@@ -168,6 +168,36 @@ fn a_program_is_recorded_until_it_ends() {
     assert!(!socket.exists(), "it was taken away");
 }
 
+/// Without `--elf`: the trace names the program's file.
+#[test]
+fn live_views_have_the_names_of_the_files_that_are_there() {
+    let folder = folder("names");
+    let mut program = Program::start(&folder, "socket", "stream");
+    let socket = program.socket("socket");
+    program.tell("w");
+    let fetched = run::output(&mut ask("trace", &socket)).unwrap();
+    let report = run::output(&mut ask("report", &socket)).unwrap();
+    let target = format!("unix:{}", socket.display());
+    let mut follow = Command::new(kymo::build(Profile::Debug).unwrap());
+    follow.env("KYMO_PATIENCE", "20");
+    follow.args(["show", "--follow", &target]);
+    let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(follow.stdout.take().unwrap());
+    program.tell("w");
+    let mut followed = String::new();
+    while !followed.ends_with('\n') {
+        assert_ne!(printed.read_line(&mut followed).unwrap(), 0);
+    }
+    program.end();
+    printed.read_to_string(&mut followed).unwrap();
+    assert!(follow.wait().unwrap().success());
+    for (view, text) in [("trace", fetched), ("report", report), ("follow", followed)] {
+        let calls = text.lines().filter(|line| line.contains("work"));
+        assert!(calls.count() > 0, "{view}: {text}");
+        assert!(!text.contains("0x"), "{view}: {text}");
+    }
+}
+
 #[test]
 fn a_host_that_goes_away_in_the_middle_holds_nothing_up() {
     let folder = folder("gone");
@@ -180,7 +210,7 @@ fn a_host_that_goes_away_in_the_middle_holds_nothing_up() {
     let mut some = [0; 100];
     host.read_exact(&mut some).unwrap();
     drop(host);
-    // (The next connection is accepted when the last one is closed.)
+    // The next connection is accepted when the last one has been closed.
     assert_eq!(state(&socket)["recording"], true);
     program.tell("w");
     until("a thousand calls more", || {

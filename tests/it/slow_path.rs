@@ -10,7 +10,7 @@ use kymo_targets::run;
 use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 
-/// Addresses at which hooks begin, and at which they leave the fast path.
+/// Addresses at which hooks begin, and those at which they leave the fast path.
 const HOOKS: [&str; 2] = ["__cyg_profile_func_enter", "__cyg_profile_func_exit"];
 const SLOW: [&str; 2] = ["slow_enter", "slow_exit"];
 
@@ -25,7 +25,7 @@ fn the_slow_path_is_rare_on_lua() {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
 
-    // The emulator logs the beginnings of translated code, which include those of functions.
+    // The emulator logs the start of each translated block, which includes the start of functions.
     let symbols = run::output(Command::new("arm-none-eabi-nm").arg("-C").arg(&elf)).unwrap();
     let mut places = BTreeMap::new();
     for line in symbols.lines() {

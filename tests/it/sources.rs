@@ -1,15 +1,15 @@
-//! Rules that the sources keep: one module style, files that a person can read in one go, one integration
-//! binary a package, and a README in every folder at the top.
+//! Rules for the sources: one module style, files of limited length, one integration test binary per package, and a
+//! README in every top-level folder.
 
 use std::fs;
 use std::process::Command;
 
 use kymo_targets::run;
 
-/// The most lines that a source file may have. Authors aim at 600.
+/// Maximum number of lines of a source file. Authors aim at 600.
 const LINES: usize = 620;
 
-/// The files of the checkout whose names end like this, those that are deleted but not committed left out.
+/// The files of the checkout with these endings, without files that are deleted but not committed.
 fn files(endings: &[&str]) -> Vec<String> {
     let mut list = Command::new("git");
     list.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
@@ -71,6 +71,56 @@ fn no_module_is_reached_across_packages() {
             if line.starts_with("#[path = \"..") {
                 wrong.push(format!("{file}:{}: {line}", n + 1));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Names that follow `crate::` in a line.
+fn of_the_crate(line: &str) -> Vec<&str> {
+    let end = |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    let mut names = Vec::new();
+    for rest in line.split("crate::").skip(1) {
+        let several = rest
+            .strip_prefix('{')
+            .and_then(|rest| rest.split('}').next());
+        let all = several.map_or(vec![rest], |rest| rest.split(',').collect());
+        let all = all.into_iter().map(str::trim);
+        names.extend(all.map(|text| &text[..end(text).unwrap_or(text.len())]));
+    }
+    names
+}
+
+/// The table in `lib.rs` has the order.
+#[test]
+fn files_of_the_recorder_for_linux_use_those_above_them() {
+    const FOLDER: &str = "device/os/linux/src/";
+    let read = |file: &str| fs::read_to_string(run::root().join(file)).unwrap();
+    let lib = read(&format!("{FOLDER}lib.rs"));
+    let rows = lib.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    let order: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    let place = |name: &str| order.iter().position(|it| *it == name);
+    let mut wrong = Vec::new();
+    for file in files(&[".rs"]) {
+        let Some(inside) = file.strip_prefix(FOLDER).filter(|it| *it != "lib.rs") else {
+            continue;
+        };
+        let own = inside.split(['/', '.']).next().unwrap();
+        let Some(own_place) = place(own) else {
+            wrong.push(format!("{file} is not in the table"));
+            continue;
+        };
+        for line in read(&file).lines().map(str::trim) {
+            let used = of_the_crate(line).into_iter();
+            let used = used.filter(|name| *name != own && !line.starts_with("//"));
+            // Macros belong to the whole crate.
+            let is_file = |name: &str| run::root().join(format!("{FOLDER}{name}.rs")).is_file();
+            let used = used.filter(|name| is_file(name));
+            let above = |name: &&str| place(name).is_some_and(|it| it < own_place);
+            wrong.extend(
+                used.filter(|name| !above(name))
+                    .map(|name| format!("{file} uses `{name}`, which is not above `{own}`")),
+            );
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

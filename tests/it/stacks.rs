@@ -1,5 +1,5 @@
-//! Call stacks that are not left by returns, in programs on this machine: exceptions in code of Clang, and several stacks in one
-//! thread.
+//! Calls that end without a return, in programs on this machine: exceptions in code compiled by Clang, and several
+//! stacks in one thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use kymo_targets::tools::{self, Need};
 use kymo_targets::{library, run};
 use serde_json::Value;
 
-/// `outer` catches what `thrower` throws, and calls `after` behind that.
+/// `outer` catches an exception of `thrower`, and calls `after` afterwards.
 const THROWS: &str = r#"
 #define N __attribute__((noinline))
 static volatile int sink;
@@ -22,7 +22,7 @@ N void outer(int n) { try { middle(n); } catch (int) {} after(); after(); }
 int main() { for (int i = 0; i < 500; i++) outer(i); return 0; }
 "#;
 
-/// Two contexts beside the main one call `ca` and `cb` 500 times each, and give way to each other within each call.
+/// Two contexts beside the main one call `ca` and `cb` 500 times each, and switch to each other within each call.
 const SWAPS: &str = r#"
 #include <ucontext.h>
 #define N __attribute__((noinline))
@@ -77,7 +77,7 @@ fn record(folder: &Path, settings: &[(&str, &str)]) -> PathBuf {
     recording
 }
 
-/// The rows of `kymo report`, by the names of functions without their arguments, and what it notes.
+/// The rows of `kymo report`, by the names of functions without their arguments, and its notes.
 fn report(recording: &Path) -> (BTreeMap<String, Value>, String) {
     let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
     kymo.args(["report", "--format", "json"]).arg(recording);
@@ -93,7 +93,7 @@ fn report(recording: &Path) -> (BTreeMap<String, Value>, String) {
     (rows.collect(), printed)
 }
 
-/// Of a function: calls, and how many of them were unwound.
+/// The numbers of all calls and of unwound calls of a function.
 fn counts(rows: &BTreeMap<String, Value>, function: &str) -> (u64, u64) {
     let row = &rows[function];
     (

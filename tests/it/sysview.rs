@@ -121,7 +121,7 @@ fn expected(elf: &Path) -> Vec<Decoded> {
         7,
     );
     then(14, vec![text("I#15=SysTick,I#18=UART")], 7);
-    // Time passed before the start, and the clock was read five times since.
+    // Time passed before the start, and the clock has been read five times since then.
     then(12, vec![n(1_000_000 + 0x8000_0000 + 5 * 7)], 14);
     then(9, vec![worker.clone(), n(3), text("worker")], 7);
     then(21, vec![worker.clone(), n(0x2000_1000), n(512), n(96)], 7);
@@ -198,7 +198,7 @@ fn compare(elf: &Path, stream: &[u8]) -> Vec<Decoded> {
         .filter(|packet| matches!(packet.id, 512 | 513));
     for (packet, caller) in calls.zip(callers) {
         let caller = match caller {
-            // Whether or not the compiler inlined it.
+            // Any address, because the compiler may have inlined the function.
             "reset" => 0..u64::from(u32::MAX),
             caller => symbol(elf, caller),
         };
@@ -212,7 +212,8 @@ fn compare(elf: &Path, stream: &[u8]) -> Vec<Decoded> {
         assert_eq!(read, expected, "packet {n}");
     }
     assert!(packets.len() >= expected.len(), "{packets:?}");
-    // What the host asks for later are modules, again. One that had to wait begins anew, which is told by synchronization.
+    // The remaining packets are modules that the host requests again. A packet that had to wait starts again, after a
+    // synchronization.
     let rest = packets.drain(expected.len()..);
     for packet in rest.take_while(|packet| packet.id != 0) {
         assert!(matches!(packet.id, 11 | 22 | 27), "{packet:?}");
@@ -288,7 +289,7 @@ fn read(kymo: &Path, elf: &Path, input: &Path, packets: &[Decoded]) {
     );
 }
 
-/// Records from this address for a while, and compares.
+/// Records from this address for a short time, and compares the result.
 fn record(kymo: &Path, elf: &Path, folder: &Path, address: &str) {
     let file = folder.join("it.SVDat");
     let mut record = Command::new(kymo);
@@ -305,7 +306,7 @@ fn a_board_is_recorded_as_a_recorder_over_tcp() {
     let port = port::free().unwrap();
     let serial = format!("tcp:127.0.0.1:{port},server=on,wait=on,nodelay=on");
     let mut qemu = Background::start(&mut board(&elf, &serial, &[])).unwrap();
-    // (QEMU waits for a first connection.)
+    // QEMU waits for a first connection.
     drop(port::connect(&mut qemu, port, PATIENCE).unwrap());
     let address = format!("systemview:127.0.0.1:{port}");
     record(&kymo, &elf, &folder, &address);

@@ -38,7 +38,7 @@ fn build(folder: &Path) -> PathBuf {
     program
 }
 
-/// Starts the program with this transport, and returns the port at which it is reached.
+/// Starts the program with this transport, and returns the port to connect to.
 fn start(program: &Path, transport: &str) -> (Background, u16) {
     let mut process = Command::new(program);
     process.arg(transport).stdout(Stdio::piped());
@@ -96,6 +96,42 @@ fn dumps_are_whole_whatever_carries_them() {
             }
         }
     }
+}
+
+/// Each command in the documentation's table takes the address that stands behind it.
+#[test]
+fn the_books_commands_take_their_addresses() {
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let book = fs::read_to_string(run::root().join("book/transports.md")).unwrap();
+    let rows = book.lines().filter(|line| line.starts_with('|'));
+    let words = rows.flat_map(|row| row.split('`'));
+    let mut commands = 0;
+    for command in words.filter(|word| word.starts_with("kymo ")) {
+        let arguments = command
+            .replace("HOST:PORT", "127.0.0.1:1")
+            .replace("FILE", "/nowhere/file")
+            .replace("PATH", "/nowhere/socket")
+            .replace("/dev/tty", "/nowhere/tty")
+            .replace("ADDRESS", "0x20000000")
+            .replace("CHANNEL", "0");
+        let output = Command::new(&kymo)
+            .args(arguments.split(' ').skip(1))
+            .output()
+            .unwrap();
+        // A file's name is looked for as a file, any other address as what it says.
+        let message = String::from_utf8_lossy(&output.stderr);
+        let expected = match command.contains("HOST:PORT") && !command.contains("--elf") {
+            true => "nothing listens at",
+            false => "/nowhere/",
+        };
+        let first = message.lines().find(|line| line.starts_with("error: "));
+        let first = first.unwrap_or_else(|| panic!("{command}: {message}"));
+        assert!(first.contains(expected), "{command}: {message}");
+        assert!(!output.status.success(), "{command}");
+        assert!(!message.contains("Usage:"), "{command}: {message}");
+        commands += 1;
+    }
+    assert!(commands >= 15, "{commands}");
 }
 
 /// A second client is answered after the first one has disconnected, and receives nothing meant for that one.
@@ -170,7 +206,7 @@ fn a_guest_is_read_through_memory_that_it_shares() {
         .arg(&elf)
         .stdin(Stdio::null());
     let _qemu = Background::start(&mut qemu).unwrap();
-    // It answers once the file exists.
+    // QEMU answers when the file exists.
     monitor.command(&json!({"execute": "query-status"}));
 
     let kymo = kymo::build(Profile::Debug).unwrap();
@@ -202,7 +238,7 @@ fn a_guest_is_read_through_memory_that_it_shares() {
     monitor.command(&json!({"execute": "system_reset"}));
     is_whole("reset");
 
-    // A reset before, during or after a host's dump: the host receives everything, or reports what is missing.
+    // A reset before, during or after a host's dump: the host receives everything, or reports missing data.
     for look in 0..4 {
         let (mut fetch, trace) = fetch(&format!("cut-{look}"));
         let mut host = Background::start(&mut fetch).unwrap();

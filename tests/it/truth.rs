@@ -1,9 +1,9 @@
-//! Compares Kymo's traces with an independent record of the same run, call by call and in order.
+//! Comparison of Kymo's traces with an independent record of the same run, call by call and in order.
 //!
-//!  The demonstration program is built with a second recorder (`demos/naive`), which logs every entry and every exit
-//! before Kymo's hooks run. Both records must agree: every call of every thread and of every interrupt handler, in its
-//! order, in the right context; and where `longjmp` skipped exits, Kymo's repairs must be exactly the calls that are
-//! open in the naive record.
+//! The demonstration program is built with a second recorder (`device/tests/naive`), which logs every entry and every exit
+//! before Kymo's hooks run. Both records must agree: every call of every thread and of every interrupt handler, in
+//! order, in the right context. Where `longjmp` skipped exits, Kymo's repairs must be exactly the calls that are open
+//! in the naive record.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// Required by the issue: a window of at least this many calls.
+/// Minimum number of calls in the compared window.
 const LEAST_CALLS: usize = 10_000;
 
 /// An event of either record, with its context.
@@ -230,7 +230,7 @@ fn native_run_is_told_truly(compiler: CompilerKind) {
     assert_eq!(handlers.len(), reported.interruptions.len(), "signals");
 
     let (naive, mut kymo) = (by_context(&calls), by_context(&reported.entries));
-    // A thread that ended before the program got this far.
+    // A thread that has ended by then also has a final switch out.
     for entries in kymo.values_mut() {
         entries.pop_if(|entry| entry.what == What::SwitchedOut);
     }

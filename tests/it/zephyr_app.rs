@@ -1,4 +1,5 @@
-//! Kymo's module for Zephyr (`device/os/zephyr`): it compiles with `kymo.h` as it is, and its sample records under QEMU.
+//! Kymo's module for Zephyr (`device/os/zephyr`): it compiles with the current `kymo.h`, and its sample records in
+//! QEMU.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Compiles both files of the module with these options set, in each choice of its clock.
+/// Compiles both files of the module with these options, with each choice of its clock.
 #[test]
 fn the_module_compiles_with_each_of_its_clocks() {
     let module = run::root().join("device/os/zephyr");
@@ -89,8 +90,8 @@ fn the_module_compiles_with_each_of_its_clocks() {
 
 /// Builds the sample with a user's Zephyr, and records it in QEMU.
 ///
-///  Zephyr is in none of the registries that a test machine reaches: `ZEPHYR_BASE` is its path, as for `west build`,
-/// and `KYMO_ZEPHYR_MODULES` (paths separated by `;`) lists the modules that the board needs (cmsis) outside a west
+///  No registry that a test machine can reach contains Zephyr. `ZEPHYR_BASE` is its path, as for `west build`, and
+/// `KYMO_ZEPHYR_MODULES` (paths separated by `;`) lists the modules that the board needs (cmsis) outside a west
 /// workspace.
 #[test]
 fn the_sample_records_threads_interrupts_and_functions() {

@@ -1,5 +1,5 @@
-//! The truth model: what a firmware really executed, instruction by instruction, which Kymo's figures
-//! are held against.
+//! Reference model for the product tests: counts every instruction that a firmware executes in QEMU, to compare Kymo's
+//! figures with it.
 #![forbid(unsafe_code)]
 
 pub mod truth;

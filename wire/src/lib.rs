@@ -24,3 +24,4 @@ pub mod note;
 pub mod packet;
 pub mod process_file;
 pub mod profile;
+pub mod walk;

@@ -4,15 +4,22 @@
 //! sent as a [`TableHeader`] followed by one [`Entry`] per function, in no particular order. All numbers are in the
 //! byte order and word size of the target: the header begins with a magic number that shows the former, and contains a
 //! byte for the latter. Times are ticks of the target's clock.
+//!
+//! Several CPUs keep a table each, and send them one behind the other, with headers of version 3, which have the number
+//! of the CPU ([`TableCpu`]). A reader adds up the entries of each function. The table of a CPU that does not answer is
+//! missing.
 
 use crate::event::{ByteOrder, WordSize};
 
 /// First four bytes of a table, in the byte order of the target: `KYPF` on a big-endian one.
 pub const TABLE_MAGIC: u32 = 0x4B59_5046;
 
-/// Version of the table's layout. Tables of version 1 are read, too: they end after the recorded ticks, and their
+/// Latest version of the table's layout: that of the tables of several CPUs.
+pub const TABLE_VERSION: u16 = 3;
+
+/// Version of a single table. Tables of version 1 are read, too: their headers end after the recorded ticks, and their
 /// targets replaced no function.
-pub const TABLE_VERSION: u16 = 2;
+const SINGLE_VERSION: u16 = 2;
 
 /// Header of the table, before the entries.
 ///
@@ -31,6 +38,9 @@ pub const TABLE_VERSION: u16 = 2;
 /// | 48 | u64 | ticks recorded |
 /// | 56 | u64 | functions replaced (from version 2 on) |
 /// | 64 | u64 | ticks of their totals (from version 2 on) |
+/// | 72 | u16 | number of the table's CPU, from 0 on (version 3: see [`TableCpu`]) |
+/// | 74 | u16 | number of CPUs (version 3) |
+/// | 76 | u32 | 0 (version 3) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableHeader {
     /// The byte order of the whole table.
@@ -63,8 +73,11 @@ pub struct TableHeader {
 }
 
 impl TableHeader {
-    /// Size in bytes.
+    /// Size of the header of a single table in bytes.
     pub const BYTES: usize = 72;
+
+    /// Size of the header of one of several tables in bytes.
+    pub const CPU_BYTES: usize = 80;
 
     /// Size of a header of version 1.
     const BYTES_1: usize = 56;
@@ -76,7 +89,8 @@ impl TableHeader {
         let order = Self::order(bytes)?;
         match get(bytes, 4, 2, order) {
             1 => Some(Self::BYTES_1),
-            version if version == u64::from(TABLE_VERSION) => Some(Self::BYTES),
+            version if version == u64::from(SINGLE_VERSION) => Some(Self::BYTES),
+            version if version == u64::from(TABLE_VERSION) => Some(Self::CPU_BYTES),
             _ => None,
         }
     }
@@ -88,11 +102,27 @@ impl TableHeader {
             .find(|&order| get(bytes, 0, 4, order) == u64::from(TABLE_MAGIC))
     }
 
-    /// Encodes the header.
+    /// Encodes the header of a single table.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut out = Out::<{ Self::BYTES }>::new(self.order);
+        self.put(SINGLE_VERSION, &mut out);
+        out.bytes
+    }
+
+    /// Encodes the header of one of several tables.
+    pub fn to_bytes_of(&self, cpu: TableCpu) -> [u8; Self::CPU_BYTES] {
+        let mut out = Out::<{ Self::CPU_BYTES }>::new(self.order);
+        self.put(TABLE_VERSION, &mut out);
+        out.put(cpu.number.into(), 2);
+        out.put(cpu.cpus.into(), 2);
+        out.put(0, 4);
+        out.bytes
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&self, version: u16, out: &mut Out<N>) {
         out.put(TABLE_MAGIC.into(), 4);
-        out.put(TABLE_VERSION.into(), 2);
+        out.put(version.into(), 2);
         out.put(self.word.bytes() as u64, 1);
         out.put(0, 1);
         out.put(self.entries.into(), 4);
@@ -108,7 +138,6 @@ impl TableHeader {
         ] {
             out.put(value, 8);
         }
-        out.bytes
     }
 
     /// Reads the header at the start of `bytes`; `None` if they are too few, or if the magic number, version or word
@@ -117,8 +146,8 @@ impl TableHeader {
         let bytes = bytes.get(..Self::length(bytes)?)?;
         let order = Self::order(bytes.first_chunk()?)?;
         let of_version_2 = |at| match bytes.len() {
-            Self::BYTES => get(bytes, at, 8, order),
-            _ => 0,
+            Self::BYTES_1 => 0,
+            _ => get(bytes, at, 8, order),
         };
         Some(Self {
             order,
@@ -132,6 +161,27 @@ impl TableHeader {
             recorded: get(bytes, 48, 8, order),
             replaced: of_version_2(56),
             replaced_total: of_version_2(64),
+        })
+    }
+}
+
+/// Which of several tables a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableCpu {
+    /// Number of the CPU that kept the table, from 0 on.
+    pub number: u16,
+    /// Number of CPUs: so many tables there are.
+    pub cpus: u16,
+}
+
+impl TableCpu {
+    /// Reads the CPU in the header at the start of `bytes`; `None` in that of a single table.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..TableHeader::length(bytes)?)?;
+        let order = TableHeader::order(bytes.first_chunk()?)?;
+        (bytes.len() == TableHeader::CPU_BYTES).then(|| Self {
+            number: get(bytes, 72, 2, order) as u16,
+            cpus: get(bytes, 74, 2, order) as u16,
         })
     }
 }
@@ -261,6 +311,15 @@ mod tests {
                 let bytes = header.to_bytes();
                 assert_eq!(TableHeader::read(&bytes), Some(header));
                 assert_eq!(TableHeader::read(&bytes[..71]), None);
+                assert_eq!(TableCpu::read(&bytes), None);
+                let cpu = TableCpu {
+                    number: 3,
+                    cpus: 16,
+                };
+                let of_cpu = header.to_bytes_of(cpu);
+                assert_eq!(TableHeader::read(&of_cpu), Some(header));
+                assert_eq!(TableCpu::read(&of_cpu), Some(cpu));
+                assert_eq!(TableHeader::read(&of_cpu[..79]), None);
                 // As of version 1.
                 let mut old = bytes;
                 old[4..6].copy_from_slice(match order {
@@ -294,11 +353,11 @@ mod tests {
 
     #[test]
     fn unknown_versions_are_refused() {
-        let mut bytes = [0; TableHeader::BYTES];
+        let mut bytes = [0; TableHeader::CPU_BYTES];
         assert_eq!(TableHeader::read(&bytes), None);
-        bytes[..8].copy_from_slice(b"KYPF\0\x03\x04\0");
+        bytes[..8].copy_from_slice(b"KYPF\0\x04\x04\0");
         assert_eq!(TableHeader::read(&bytes), None);
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             bytes[5] = version;
             assert!(TableHeader::read(&bytes).is_some());
         }

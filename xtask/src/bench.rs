@@ -1,10 +1,10 @@
 //! `cargo xtask bench recorder`: recording overhead on targets.
 //!
-//!  Small programs (folder `bench`) call each operation with a cost from a function of its own, a *row*. An emulator
-//! logs every instruction that they execute; the row's figures are counted in that log, which is checked against the
+//! Small programs (folder `bench`) call each measured operation from a function of its own, a *row*. An emulator logs
+//! every instruction that they execute. The row's figures are counted in that log, which is checked against the
 //! disassembly. Results therefore don't depend on the speed or load of this machine, and a budget that is met once is
-//! always met: CI checks them. In the same log no instruction of the recorder may lock memory: a recorder needs no
-//! atomic read-modify-write.
+//! always met: CI checks them. The log must not contain any instruction of the recorder that locks memory, because a
+//! recorder needs no atomic read-modify-write; only packet changes under Linux are excepted.
 
 use crate::bench::listing::{Instruction, Listing};
 use crate::bench::machine::{MACHINES, Machine};
@@ -32,11 +32,11 @@ pub mod sizes;
 pub mod table;
 pub mod walk;
 
-/// Measures everything on every processor, or on `only` one, prints the table, and then reports what is wrong.
-/// `tighten` lowers the limits to improved figures.
+/// Measures everything on every processor, or on `only` one, prints the table, and then reports errors. `tighten`
+/// lowers the limits to improved figures.
 ///
 /// # Errors
-/// When something can't be built or run, is missing in the table, or exceeds what it may be.
+/// If something can't be built or run, is missing in the table, or exceeds its limit.
 pub fn recorder(tighten: bool, only: Option<&str>) -> Result<()> {
     let mut lines = Vec::new();
     let mut wrong = Vec::new();
@@ -87,7 +87,7 @@ pub fn recorder(tighten: bool, only: Option<&str>) -> Result<()> {
 /// Counts all rows on one processor.
 ///
 /// # Errors
-/// When a program can't be built or run, or a row is missing.
+/// If a program can't be built or run, or a row is missing.
 pub fn measure(machine: &'static Machine) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for program in programs::build_all(machine)? {
@@ -107,7 +107,7 @@ pub fn measure(machine: &'static Machine) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Checks that every required row is present once, and no other.
+/// Checks that exactly the required rows are present, each once.
 fn complete(target: &str, lines: &[Line]) -> Result<()> {
     let mut wrong = Vec::new();
     for row in ROWS {
@@ -134,13 +134,14 @@ fn line(
 ) -> Result<Line> {
     let locks = events.iter().find_map(|event| event.locks(listing));
     match locks {
-        // It also shows that such instructions are detected.
+        // This row must lock memory: it shows that such instructions are detected.
         None if row.name == "rtems_smp" => {
             return Err(Error::new(
                 "RTEMS's head is not moved by a read-modify-write",
             ));
         }
-        // A program's thread that begins a packet while a wall-clock record is due writes it for all threads.
+        // Under Linux, a thread that begins a packet while a wall-clock record is due writes that record for all
+        // threads.
         Some(_) if machine.hosted() && row.pick == Pick::Longest => {}
         Some(lock) if !row.peer => {
             let (title, Instruction { name, operands }) = (row.title, lock);
@@ -156,11 +157,11 @@ fn line(
     let event = pick.ok_or_else(|| Error::new(format!("{} called nothing", row.name)))?;
     let most = events.iter().map(Call::instructions).max();
     let most = most.filter(|most| row.pick == Pick::Shortest && *most > event.instructions());
-    // Rare paths count here as well.
+    // Rare paths count for this figure as well.
     let masked = events.iter().map(|call| call.masked(listing, machine));
     let masked = masked.max().unwrap_or(0);
     let demand = row.demand_on(machine.target);
-    // Where Kymo has to ask the kernel for the time, figures differ from the limits.
+    // Where Kymo must ask the kernel for the time, figures differ from the limits.
     let usual = !machine.hosted() || linux::has_steady_counter();
     let figure = |found: u64, demand: Option<u64>| Figure {
         found,

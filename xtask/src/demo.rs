@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: a demonstration for users who have just cloned the repository.
 //!
-//!  Builds the demonstration program and `kymo`, runs the program, and examines it with command lines that a user would
+//! Builds the demonstration program and `kymo`, runs the program, and examines it with command lines that a user would
 //! type, which are printed. Output files are in `target/demo`.
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kymo_targets::cpus::{self, Machine, Wish};
+use kymo_targets::cpus::{self, Machine, Stress, Wish};
 use kymo_targets::firmware::{self, Hooks, Qemu};
 use kymo_targets::kymo::{self, Profile};
 use kymo_targets::native::{self, CompilerKind, Running};
@@ -108,9 +108,10 @@ fn verb(kymo: &Path, verb: &str) -> Command {
 /// The demonstration on eight CPUs.
 fn eight_cpus(kymo: &Path, out: &Path) -> Result<()> {
     heading("The program, built for AArch64");
-    let elf = cpus::build(&setup::rust_for(cpus::TARGET)?, &[])?;
-    heading("A million records of eight CPUs, each looked at while all go on");
-    cpus::stress(&elf, Wish::Whole(42_000))?;
+    let rust = setup::rust_for(cpus::TARGET)?;
+    let elf = cpus::build(&rust, &[])?;
+    heading("A million records of eight CPUs, each checked while all continue to record");
+    cpus::stress(&cpus::build_stress(&rust, &[])?, Stress::Whole(42_000))?;
     let shown = from_root(&elf);
     heading("The CPUs work; their UART is a TCP port");
     let machine = Machine::boot(&elf, Wish::Demonstration)?;
@@ -185,7 +186,7 @@ fn record(kymo: &Path, target: &str, events: u32, elf: &Path, out: &Path) -> Res
     run::run(verb(kymo, "info").arg("--elf").arg(elf).arg(&live))
 }
 
-/// Runs a command, prints the beginning of its output, and drops the rest.
+/// Runs a command, prints the beginning of its output, and discards the rest.
 fn show(command: &mut Command) -> Result<()> {
     println!("$ {} | head -n {LINES_SHOWN}", run::line(command));
     let mut process = Background::spawn(command.stdout(Stdio::piped()))?;
@@ -197,7 +198,7 @@ fn show(command: &mut Command) -> Result<()> {
         println!("{}", line.context(run::line(command))?);
         lines += 1;
     }
-    // By closing the pipe a reader shows that it needs no more.
+    // The pipe is closed now, which must end the command without an error.
     let status = process.wait(run::PATIENCE)?;
     if lines == 0 || !status.success() {
         let shown = run::line(command);

@@ -1,4 +1,4 @@
-//! The benchmarks, as a library so that tests can use what the commands use.
+//! The benchmarks, as a library: tests use the same code as the commands.
 #![forbid(unsafe_code)]
 
 pub mod bench;

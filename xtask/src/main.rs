@@ -43,7 +43,8 @@ Usage: cargo xtask <task>
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
                     these parts alone: depth, profile, metadata, cost, promotions, retained, items; and with these
                     options: duration (calls that take long as one record each), conditions (trigger and stopper act for
-                    one caller, the n-th time, so often), checked (each hook looks whether it can mask interrupts),
+                    one caller, the n-th time, so often), checked (each hook looks whether it can mask interrupts), sums
+                    (checksums of packets, for what survives a reset),
                     tpidrro_el0 or tpidr_el0 (AArch64: the recorder's register in the place of TPIDR_EL1)
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
   lib [TARGET] --sysview  libkymo_sysview.a, which sends SEGGER SystemView's stream
@@ -215,9 +216,13 @@ impl Task {
                     }
                 }?;
                 println!("{}", library.display());
-                let specs = library.with_file_name("kymo.specs");
-                if specs.is_file() {
+                let beside = |name| Some(library.with_file_name(name)).filter(|it| it.is_file());
+                if let Some(specs) = beside("kymo.specs") {
                     eprintln!("gcc -specs={} -finstrument-functions ...", specs.display());
+                }
+                if let Some(config) = beside("kymo.cfg") {
+                    let config = config.display();
+                    eprintln!("clang --config {config} -finstrument-functions ...");
                 }
                 Ok(())
             }

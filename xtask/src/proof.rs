@@ -1,7 +1,8 @@
-//! Checks of the recorder's `unsafe` and memory ordering in `cargo xtask test`, beside ordinary tests: models in which
-//! threads interleave in every order, and the tests under sanitizers and Miri, which need a nightly compiler. If there
-//! is none, rustup is asked to install one; if that fails too the checks are skipped with a message, repeated at the
-//! end of the run. Only in CI this is a failure, because no other test needs a nightly compiler.
+//! Checks of the recorder's `unsafe` code and memory ordering in `cargo xtask test`, in addition to ordinary tests:
+//! models in which threads interleave in every order, and the tests under sanitizers and Miri, which need a nightly
+//! compiler. If there is none, rustup tries to install one. If that fails, the checks are skipped with a message, which
+//! is repeated at the end of the run. It is an error only in CI, because no other test needs a nightly compiler, except
+//! fuzzing in `cargo xtask test --long`.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ use crate::test::report::Done;
 /// Time-out for rustup to install a compiler.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Tests that run in one process and build nothing. (A sanitizer's flags would affect whatever they built.)
+/// Tests that run in one process and build nothing: a sanitizer's flags would affect any build.
 const TESTS: [&str; 8] = [
     "cpus", "encode", "items", "link", "profile", "single", "stream", "threads",
 ];
@@ -32,7 +33,7 @@ const NO_MIRI: &str = "Miri is not installed: rustup +nightly component add miri
 const NO_SOURCE: &str =
     "the standard library's source is not installed: rustup +nightly component add rust-src";
 
-/// Skips a check, unless that is a failure.
+/// Skips a check; in CI this is an error.
 fn leave_out(why: &'static str) -> Result<Done> {
     match std::env::var("CI").as_deref() {
         Ok("true") => Err(Error::new(why)),

@@ -1,9 +1,9 @@
 //! `cargo xtask setup`: installs the requirements of builds and tests besides Rust, on Debian and Ubuntu.
 //!
-//!  Every missing package is printed with its reason before it is installed with apt. If the installation fails (no
+//! Every missing package is printed with its reason before it is installed with apt. If the installation fails (no
 //! network, no root, another distribution), the error names the packages to install by hand.
 //!
-//!  Rust for other targets comes from rustup. If rustup fails, Debian's `rustc-web` with `rust-web-src` (its compiler
+//! Rust for other targets comes from rustup. If rustup fails, Debian's `rustc-web` with `rust-web-src` (its compiler
 //! for building web browsers: recent, and with the sources of `core`) is unpacked into a separate folder, because an
 //! installation would replace the system's `rustc`.
 

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: all checks that must pass before a change is submitted.
 //!
-//!  Formatting, lints and documentation of every workspace, all tests, benchmarks with limits, models and sanitizers.
+//! Formatting, lints and documentation of every workspace, all tests, benchmarks with limits, models and sanitizers.
 //! Every step runs even after an earlier failure, so that one run reports everything. Each step reports its elapsed
 //! time and its processor time, which depends less on the load of the machine.
 
@@ -25,10 +25,10 @@ use report::{Done, Report};
 pub struct Options {
     /// Includes the checks that take longer than an author waits before submitting a change.
     pub long: bool,
-    /// Only one side of the link.
+    /// Runs only the checks of one side of the link.
     pub side: Option<Side>,
-    /// Filter: the steps whose names contain this; if there are none, the tests of this package; else the tests whose
-    /// names contain it.
+    /// Filter: the steps whose names contain this text. If there are none, the tests of the package with this name
+    /// (`kymo-` may be omitted); otherwise the tests whose names contain it.
     pub only: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Step {
 /// Runs the checks.
 ///
 /// # Errors
-/// When one of them fails.
+/// If one of them fails.
 pub fn test(options: &Options) -> Result<()> {
     let started = Instant::now();
     let mut report = Report::default();
@@ -120,6 +120,10 @@ pub fn test(options: &Options) -> Result<()> {
     report.end(started.elapsed())
 }
 
+/// Programs for eight CPUs, in workspaces of their own. Built for another target, so they have no tests of their own:
+/// `tests/it/cpus.rs` tests them.
+const ON_EIGHT_CPUS: [&str; 2] = ["demos/cpus", "device/tests/cpus"];
+
 /// All steps, in order.
 fn steps(options: &Options) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -128,9 +132,12 @@ fn steps(options: &Options) -> Vec<Step> {
             run::run(cargo(folder, "fmt").args(["--all", "--check"]))
         }));
     }
-    steps.push(Step::new("demos format", Side::Device, || {
-        run::run(cargo("demos/cpus", "fmt").arg("--check"))
-    }));
+    for folder in ON_EIGHT_CPUS {
+        let name = format!("{folder} format");
+        steps.push(Step::new(&name, Side::Device, move || {
+            run::run(cargo(folder, "fmt").arg("--check"))
+        }));
+    }
     for (name, folder, side) in WORKSPACES {
         steps.push(Step::new(&format!("{name} lints"), side, move || {
             let mut clippy = cargo(folder, "clippy");
@@ -147,12 +154,14 @@ fn steps(options: &Options) -> Vec<Step> {
             },
         ));
     }
-    // Built for another target, so it has no tests of its own: `tests/it/cpus.rs` tests it.
-    steps.push(Step::new("demos lints", Side::Device, || {
-        let mut clippy = cargo("demos/cpus", "clippy");
-        clippy.args(["--target", cpus::TARGET, "--", "-D", "warnings"]);
-        run::run(&mut clippy)
-    }));
+    for folder in ON_EIGHT_CPUS {
+        let name = format!("{folder} lints");
+        steps.push(Step::new(&name, Side::Device, move || {
+            let mut clippy = cargo(folder, "clippy");
+            clippy.args(["--target", cpus::TARGET, "--", "-D", "warnings"]);
+            run::run(&mut clippy)
+        }));
+    }
     let (side, long) = (options.side, options.long);
     steps.push(Step::new("tests", Side::Host, move || all_tests(side, &[])));
     steps.push(Step::new("documentation tests", Side::Host, || {
@@ -173,7 +182,7 @@ fn steps(options: &Options) -> Vec<Step> {
 
 /// Instruction counts with limits, the longest first.
 fn counts(long: bool) -> impl Iterator<Item = Step> {
-    // With the peers it takes minutes: `cargo xtask bench analyze`.
+    // With the other tools it takes minutes: `cargo xtask bench analyze`.
     let analyze = bench::analyze::Options {
         quick: true,
         long,

@@ -29,12 +29,14 @@ pub fn start_uart() {
 }
 
 /// Sends bytes.
-pub extern "C" fn send(bytes: *const u8, count: usize) {
-    for i in 0..count {
-        // SAFETY: the caller has so many bytes there.
-        let byte = unsafe { *bytes.add(i) };
+///
+/// # Safety
+/// There are `count` readable bytes at `bytes`.
+pub unsafe extern "C" fn send(bytes: *const u8, count: usize) {
+    // SAFETY: by this function's contract.
+    for byte in unsafe { core::slice::from_raw_parts(bytes, count) } {
         while read(UART + 0x18) & 1 << 5 != 0 {}
-        write(UART, byte.into());
+        write(UART, (*byte).into());
     }
 }
 
@@ -48,7 +50,8 @@ pub struct Console;
 
 impl fmt::Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        send(text.as_ptr(), text.len());
+        // SAFETY: it is a slice.
+        unsafe { send(text.as_ptr(), text.len()) };
         Ok(())
     }
 }

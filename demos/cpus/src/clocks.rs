@@ -1,13 +1,15 @@
 //! Clocks that differ (feature `clocks`): each CPU reads the shared counter as if it were its own, with a different
 //! start and rate.
 //!
-//!  From time to time each CPU also records the time of day, like a machine that gets it from a network. From these
+//! From time to time each CPU also records the time of day, like a machine that gets it from a network. From these
 //! records a host can determine the clocks' offsets and rates, and sort the events. The numbers that the CPUs record
 //! (`say`) show whether the order is right.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{CPUS, board};
+use kymo_demo_cpus::board;
+
+use crate::CPUS;
 
 /// Whether clocks differ.
 pub const DIFFER: bool = cfg!(feature = "clocks");

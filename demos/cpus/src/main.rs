@@ -1,40 +1,35 @@
 //! Demonstration on eight CPUs that record in parallel, each into a stream of its own, which Kymo's merge must put into
 //! the actual order of events.
 //!
-//!  Every CPU runs C functions with hooks, calls marked in Rust, and a timer interrupt. From time to time it takes the
+//! Every CPU runs C functions with hooks, calls marked in Rust, and a timer interrupt. From time to time it takes the
 //! next of a global sequence of numbers and records it as a marker, under a lock, so that the order of the markers of
 //! all CPUs is known: the numbers must increase in the merged trace.
 //!
-//!  With the feature `clocks` each CPU has a clock of its own, which the host must correct (`clocks.rs`). There is also
-//! a stress test, which checks every record (`stress.rs`). Two words in memory, which QEMU writes before the start
-//! (`-device loader,addr=0x47fff000,data=...,data-len=8`), select the task: see [`Wish`].
+//! With the feature `clocks` each CPU has a clock of its own, which the host must correct (`clocks.rs`); with `table`
+//! each keeps a profile table, while a thread goes from CPU to CPU (`table.rs`). A word in
+//! memory, which QEMU writes before the start (`-device loader,addr=0x47fff000,data=...,data-len=8`), selects the task:
+//! see [`Wish`]. (The stress test on the same board is `device/tests/cpus`.)
 #![no_std]
 #![no_main]
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::hint::spin_loop;
-use core::panic::PanicInfo;
 use core::ptr::{addr_of, read_volatile};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kymo::{Buffer, Config, CpuBuffers, START_ON, STREAM};
+use kymo_demo_cpus::{board, say_line};
 
-mod board;
 mod clocks;
-mod decode;
-mod start;
-mod stress;
+mod table;
 
 /// Requested task. All zero by default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Wish {
-    /// 0: the demonstration, which ends, to be read afterwards; 1: stress without losses; 2: stress in which no CPU
-    /// waits; 3: the demonstration, slowly and endlessly, to be recorded live.
+    /// 0: the demonstration, which ends, to be read afterwards; 3: slowly and endlessly, to be recorded live.
     what: u32,
-    /// Number of stress rounds of every CPU.
-    rounds: u32,
 }
 
 /// Number of CPUs.
@@ -45,8 +40,6 @@ const BUFFER: u32 = 1 << 20;
 const ROUNDS: u32 = 200;
 /// Frequency of each CPU's timer interrupt in Hz.
 const TICK_HZ: u64 = 500;
-/// The same under stress.
-const STRESS_HZ: u64 = 20_000;
 /// The same live: as much data as a UART can carry.
 const LIVE_HZ: u64 = 20;
 /// Rounds of a CPU per second in that case.
@@ -73,6 +66,11 @@ kymo::config!(unsafe Config {
     packet_size: 4096,
     metadata: NAMES.get(),
     metadata_size: 1024,
+    slots: table::slots(),
+    slot_count: table::SLOTS,
+    frames: table::frames(),
+    shadow_stacks: table::STACKS,
+    shadow_depth: table::DEPTH,
     text_base: &raw const text_base,
     clock: if clocks::DIFFER {
         Some(clocks::clock)
@@ -133,9 +131,8 @@ fn asked() -> Wish {
 /// Sets the timer's next interrupt.
 fn set_timer(wished: Wish) {
     let hz = match wished.what {
-        0 => TICK_HZ,
         3 => LIVE_HZ,
-        _ => STRESS_HZ,
+        _ => TICK_HZ,
     };
     board::set_timer(board::counter_hz() / hz);
 }
@@ -148,7 +145,8 @@ fn round(cpu: u16, number: u32) {
 }
 
 /// Entry point of every CPU.
-extern "C" fn main(cpu: u16) -> ! {
+#[unsafe(no_mangle)]
+extern "C" fn cpu_main(cpu: u16) -> ! {
     let wished = asked();
     let started = kymo::cpu_start(cpu);
     RUNNING.fetch_add(1, Ordering::Relaxed);
@@ -171,15 +169,8 @@ extern "C" fn main(cpu: u16) -> ! {
     board::enable_timer();
     set_timer(wished);
     match wished.what {
-        0 => demonstrate(cpu),
         3 => live(cpu),
-        what => {
-            stress::run(cpu, wished.rounds, what == 1);
-            if cpu == 0 {
-                board::off();
-            }
-            board::wait_forever()
-        }
+        _ => demonstrate(cpu),
     }
 }
 
@@ -193,6 +184,7 @@ fn demonstrate(cpu: u16) -> ! {
         }
         round(cpu, number);
     }
+    table::travel(cpu);
     board::disable_interrupts();
     clocks::record_time();
     DONE.fetch_add(1, Ordering::Release);
@@ -241,7 +233,8 @@ fn answer() {
 }
 
 /// Interrupt handler of this CPU.
-extern "C" fn interrupt() {
+#[unsafe(no_mangle)]
+extern "C" fn cpu_interrupt() {
     let taken = board::take_interrupt();
     kymo::isr_enter(board::TIMER_IRQ);
     kymo::tick();
@@ -249,33 +242,5 @@ extern "C" fn interrupt() {
     unsafe { beat(taken) };
     set_timer(asked());
     kymo::isr_exit(board::TIMER_IRQ);
-    stress::count_interrupt(board::cpu());
     board::end_interrupt(taken);
-}
-
-/// Handler of any other exception.
-extern "C" fn fault() -> ! {
-    let (syndrome, address, at): (u64, u64, u64);
-    // SAFETY: reading registers changes nothing.
-    unsafe {
-        core::arch::asm!(
-            "mrs {}, esr_el1",
-            "mrs {}, far_el1",
-            "mrs {}, elr_el1",
-            out(reg) syndrome,
-            out(reg) address,
-            out(reg) at,
-        );
-    }
-    say_line!(
-        "fault {syndrome:#x} for {address:#x} at {at:#x} on CPU {}",
-        board::cpu()
-    );
-    board::off()
-}
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    say_line!("{info}");
-    board::off()
 }

@@ -1,12 +1,14 @@
 //! Start-up code from reset to Rust: stacks, the floating point unit, caches, and the registers that an interrupt
-//! saves.
+//! saves; and what ends the program: faults, panics.
 //!
-//!  Exclusive accesses (atomics) between CPUs need caches, and caches need the MMU: memory is mapped one to one, the
+//! Exclusive accesses (atomics) between CPUs need caches, and caches need the MMU: memory is mapped one to one, the
 //! first GiB as devices and the next as memory. No code here is instrumented, and the register reserved for the
 //! recorder is cleared before any instrumented code runs.
-//! the register that the recorder has to itself is zero before anything is.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
+use core::panic::PanicInfo;
+
+use crate::{board, say_line};
 
 global_asm!(
     ".pushsection .text.start, \"ax\"",
@@ -64,7 +66,7 @@ global_asm!(
     "isb",
     "mov x29, xzr",
     "mov x30, xzr",
-    "b {main}",
+    "b cpu_main",
     ".ltorg",
     // Saves the registers that an interrupt may change; all other exceptions are fatal.
     ".balign 2048",
@@ -110,7 +112,7 @@ global_asm!(
     "stp q26, q27, [x0, #288]",
     "stp q28, q29, [x0, #320]",
     "stp q30, q31, [x0, #352]",
-    "bl {interrupt}",
+    "bl cpu_interrupt",
     "add x0, sp, #192",
     "ldp q0, q1, [x0]",
     "ldp q2, q3, [x0, #32]",
@@ -152,7 +154,32 @@ global_asm!(
     ".fill 510, 8, 0",
     ".popsection",
     own = const if cfg!(feature = "own_register") { 0xBAD } else { 0 },
-    main = sym crate::main,
-    interrupt = sym crate::interrupt,
-    fault = sym crate::fault,
+    fault = sym fault,
 );
+
+/// Handler of any other exception.
+extern "C" fn fault() -> ! {
+    let (syndrome, address, at): (u64, u64, u64);
+    // SAFETY: reading registers changes nothing.
+    unsafe {
+        asm!(
+            "mrs {}, esr_el1",
+            "mrs {}, far_el1",
+            "mrs {}, elr_el1",
+            out(reg) syndrome,
+            out(reg) address,
+            out(reg) at,
+        );
+    }
+    say_line!(
+        "fault {syndrome:#x} for {address:#x} at {at:#x} on CPU {}",
+        board::cpu()
+    );
+    board::off()
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    say_line!("{info}");
+    board::off()
+}

@@ -47,18 +47,3 @@ uint32_t beat(uint32_t n)
 {
 	return beat_step(n) + 1;
 }
-
-/* A round of the stress: an entry, a marker, an exit. */
-#ifndef KYMO_DEMO_DURATION
-void kymo_marker(uint32_t value);
-#endif
-
-#define ROUND(name)                                                                                \
-	void name(uint32_t n)                                                                          \
-	{                                                                                              \
-		kymo_marker(n);                                                                            \
-	}
-ROUND(round_a)
-ROUND(round_b)
-ROUND(round_c)
-ROUND(round_d)

@@ -56,7 +56,6 @@ instrumented code runs on one of them alone"
 #define KYMO_CONFIG_VERSION 3u
 
 /* ------------------------------------------------------------------ configuration */
-
 /* kymo_config.flags */
 #define KYMO_START_ON 1u /* record from the first instrumented call on, without a trigger */
 #define KYMO_FIXED 2u    /* when the buffer is full, keep the oldest events (else the newest) */
@@ -123,7 +122,7 @@ typedef struct kymo_config {
 	 * itself. When all slots are in use, a new function replaces one with a low total, and the replacement is
 	 * counted. `frames` holds shadow_stacks * shadow_depth frames, for 2 to 32 stacks of 2 to 65535 frames each;
 	 * the recorder uses one frame of each stack itself. On Linux the sizes apply to each thread (2 stacks suffice),
-	 * and the pointers are NULL. */
+	 * and the pointers are NULL. Several processors have a table each: see KYMO_CPU_TABLE. */
 	kymo_slot_t *slots;
 	uint32_t slot_count;
 	kymo_frame_t *frames;
@@ -133,8 +132,8 @@ typedef struct kymo_config {
 	const kymo_promotion_t *promotions;
 	uint32_t promotion_count;
 
-	/* Entering the trigger turns recording on; returning from the stopper turns it off. If the stopper is
-	 * recursive, the return of the outermost call counts, in the thread that entered the stopper first. */
+	/* Entering the trigger turns recording on; returning from the stopper's outermost call turns it off, in the
+	 * thread that entered it first (on Linux and with several processors in any thread, on whichever processor it is). */
 	void (*trigger)(void);
 	void (*stopper)(void);
 	kymo_retained_t *retained; /* NULL: changes last until the next reset; unused on Linux */
@@ -181,8 +180,7 @@ typedef struct kymo_config {
 #else
 	/* Number of processors that run one program (AArch64), at most 16; 0 means 1. With more than one, `buffer`
 	 * holds cpu_count consecutive buffers of buffer_size bytes; both its address and buffer_size are multiples of
-	 * 128. There is then no profile table. Every CPU calls kymo_cpu_start() once, and each CPU calls `clock`, if
-	 * set, for itself. */
+	 * 128. Every CPU calls kymo_cpu_start() once, and each CPU calls `clock`, if set, for itself. */
 	uint32_t cpu_count;
 #endif
 } kymo_config_t;
@@ -204,6 +202,19 @@ extern const kymo_config_t kymo_config;
 	static kymo_slot_t kymo_table_slots[KYMO_MEMORY(slots_)];                                 \
 	static kymo_frame_t kymo_table_frames[KYMO_MEMORY((stacks_) * (depth_))];                 \
 	enum { kymo_table_slot_count = (slots_), kymo_table_stacks = (stacks_), kymo_table_depth = (depth_) }
+
+/* Memory of the profile tables of several processors, for KYMO_WITH_TABLE in a kymo_config: slots_ functions for each,
+ * and shadow stacks that all share, because threads migrate: one for each processor's interrupts, and threads_ for
+ * threads with open calls and (one a processor) code without a thread. The recorder uses two frames of each. Report
+ * thread switches before a thread can run elsewhere: while its former processor has its stack, its calls are counted as
+ * ones that did not fit (with current_thread alone, up to that processor's next call or kymo_tick()). */
+#define KYMO_CPU_TABLE(cpus_, slots_, threads_, depth_)                                           \
+	KYMO_ASSERT((slots_) >= 8 && (slots_) % 8 == 0, "slot_count must be a multiple of 8");    \
+	KYMO_ASSERT((threads_) >= 1, "shadow_stacks must be at least cpu_count + 1");             \
+	KYMO_ASSERT((depth_) >= 3 && (depth_) <= 65535, "shadow_depth must be from 3 to 65535");  \
+	static kymo_slot_t kymo_table_slots[(cpus_) * (slots_)] __attribute__((aligned(128)));    \
+	static kymo_frame_t kymo_table_frames[((cpus_) + (threads_)) * (depth_)];                 \
+	enum { kymo_table_slot_count = (slots_), kymo_table_stacks = (cpus_) + (threads_), kymo_table_depth = (depth_) }
 
 #define KYMO_WITH_TABLE                                                                           \
 	.slots = KYMO_GIVEN(kymo_table_slots), .slot_count = kymo_table_slot_count,               \
@@ -267,7 +278,7 @@ extern const char __executable_start[];
  * kymo_tick(). For one processor; for several see KYMO_CPU_DURATION. On Linux a program needs only KYMO_THRESHOLD in
  * its environment. */
 #define KYMO_DURATION_ON 1u     /* use duration mode from the start; else the host turns it on */
-#define KYMO_DURATION_ON_CPU 2u /* compare the time in which the call's thread ran, not elapsed time (more instructions) */
+#define KYMO_DURATION_ON_CPU 2u /* take off the time in which other threads ran; interrupts count (more instructions) */
 #define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */
 
 /* kymo_duration.freeze_on */
@@ -371,9 +382,9 @@ extern const uint8_t kymo_duration_part;
  *
  *     KYMO_CPU_DURATION(8, 4, 32, .threshold = 6400, .flags = KYMO_DURATION_ON);
  *
- * A call during which its thread migrates to another CPU is counted (`unmatched`), not recorded. stop_at, the fields
- * that begin with freeze, and request have no effect. Duration mode is unavailable if the program has a clock of its
- * own (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
+ * A call during which its thread migrates to another CPU is counted (`unmatched`), not recorded. What stops recording
+ * on all CPUs is in the first structure; request has no effect. Duration mode is unavailable if the program has a clock
+ * of its own (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
 typedef struct kymo_cpu_duration {
 	kymo_duration_t *of_cpu;  /* one structure per CPU */
 	kymo_open_call_t *frames; /* the frames of all stacks of all CPUs */
@@ -397,7 +408,6 @@ extern const kymo_cpu_duration_t kymo_cpu_duration;
 	const kymo_cpu_duration_t kymo_cpu_duration = {kymo_duration_of_cpu, kymo_duration_frames, (cpus_)}
 
 /* ------------------------------------------------------------------ gate */
-
 /* Enable and disable the gate. Events are recorded while the gate is enabled and on. After start it is enabled, and off
  * unless KYMO_START_ON is set. The calls nest: each disable needs an enable. Both may be called in critical
  * sections. */
@@ -448,8 +458,11 @@ const char *kymo_status(uintptr_t *value);
 /* Discards the recorded events and the profile table. Does nothing while the host reads a dump or a stream. */
 void kymo_clear(void);
 
-/* ------------------------------------------------------------------ hooks */
+/* Counts events that were not recorded and that only the caller knows of (device/c/wrap/pg.c: calls that are too deep),
+ * as lost by the calling thread, if recording is on. On Linux, and on one processor. */
+void kymo_lost(uint32_t events);
 
+/* ------------------------------------------------------------------ hooks */
 /* Called by the compiler with -finstrument-functions. */
 void __cyg_profile_func_enter(void *function, void *call_site);
 void __cyg_profile_func_exit(void *function, void *call_site);
@@ -522,7 +535,6 @@ void kymo_context(uintptr_t thread, int16_t priority, uint16_t mode);
 void kymo_tick(void);
 
 /* ------------------------------------------------------------------ link */
-
 /* Takes a byte that arrived from the host. Callable from any context, but not from two at once; it only stores the
  * byte. */
 void kymo_link_receive(uint8_t byte);
@@ -531,12 +543,10 @@ void kymo_link_receive(uint8_t byte);
  * it from a context that may wait for kymo_config.send. */
 void kymo_link_poll(void);
 
-/* Returns whether kymo_link_poll() has work: bytes have arrived, or a stream has data to send. A program whose link
- * thread sleeps calls this in its tick, and wakes the thread. */
+/* Returns whether kymo_link_poll() has work: a program whose link thread sleeps calls this in its tick, and wakes it. */
 bool kymo_link_pending(void);
 
 /* ------------------------------------------------------------------ console */
-
 #if !defined(KYMO_LINUX) && !defined(__aarch64__)
 /* Writes the whole recording to `put`, as lines of text for a console. For the point where the program dies (a fault
  * handler, an assertion, a watchdog's warning), or for a program without a link. `kymo show LOG` finds the lines in any
@@ -546,16 +556,19 @@ bool kymo_link_pending(void);
  * then. On a Cortex-M it takes 1.5 KiB of stack in addition to the needs of `put`. */
 bool kymo_dump_text(void (*put)(const char *text, size_t length));
 
-/* Does the same with the recording that RAM still holds after a reset: by a watchdog, or of a program that died without
- * a message. Call it first in start-up code, before .data is copied and .bss is cleared; `put` must use neither, and
- * must not call instrumented functions. Data that is inconsistent is rejected: the function returns false, and writes
- * nothing, if the newest packet is damaged or RAM holds something else (as after power-on); older packets count up to
- * the first inconsistent one. */
+/* Does the same with one line per record that a person can read: time, thread, entry (>) or exit (<) and the function's
+ * address, markers. For when there is no tool at all: addr2line -f -e ELF ADDRESS names a function. 40 characters each. */
+bool kymo_dump_lines(void (*put)(const char *text, size_t length));
+
+/* Does the same as kymo_dump_text() with what RAM still holds of the recording after a reset: by a watchdog, or of a
+ * program that died without a message. Call it first in start-up code, before .data is copied and .bss is cleared;
+ * `put` must use neither, and must not call instrumented functions. Inconsistent packets are refused and counted;
+ * without checksums (kymo_sums.h) a damaged value is not noticed, and the text says that packets are not verified. Calls
+ * of duration mode that had not ended are missing. Returns false if RAM holds no recording (as after power-on). */
 bool kymo_dump_survivors(void (*put)(const char *text, size_t length));
 #endif
 
 /* ------------------------------------------------------------------ several processors */
-
 #if defined(__aarch64__) && !defined(KYMO_LINUX)
 /* Registers the calling CPU as `number` (0 to cpu_count - 1): from then on the recorder records its events. Each CPU
  * calls it once, after caches are on and before the first function to be recorded; the first call sets the recorder up.
@@ -575,12 +588,12 @@ bool kymo_cpu_start(uint16_t number);
  * these three functions only after RAM is initialized. */
 
 /* ------------------------------------------------------------------ Linux */
-
 #ifdef KYMO_LINUX
 /* For code that calls hooks only while they are needed (device/c/wrap/patchable.c): calls `follower` now, and whenever
  * that may have changed, with whether recording is on or a trigger is awaited. `follower` may use nothing but system
  * calls, because a hook or a signal handler may call it. Returns false, and calls it once with true, if there are more
- * than 16 of them. kymo_unfollow() reverts it. */
+ * than 16 of them. kymo_unfollow() reverts it, and returns when no other thread runs `follower` any more, so that its
+ * code can be unloaded. */
 bool kymo_follow(void (*follower)(bool needed));
 void kymo_unfollow(void (*follower)(bool needed));
 
@@ -593,11 +606,10 @@ void kymo_unfollow(void (*follower)(bool needed));
 
 /* Writes the whole recording, packets unchanged, to `path`: one file that `kymo show`, `kymo export` and the other
  * subcommands read. Returns 0, or -1 with errno. Runs by itself at exit if the environment variable KYMO_OUTPUT names a
- * file; if a signal, _exit() or exec ends the program, that file holds the recording all the same (book/linux.md). A
- * forked child has a file of its own. EBUSY if a dump or a stream is in progress, or if a thread's recording is missing
- * in the file because the thread did not leave its hook for ten seconds. (A signal handler that leaves by siglongjmp
- * may abandon a hook that it interrupted. The recorder notices that at the thread's next call that is not much deeper
- * in the stack, or when the thread saves; the event of that hook counts as lost.) EFAULT if `path` is NULL. */
+ * file, which holds the recording even if a signal, _exit() or exec ends the program (book/linux.md). A forked child
+ * has its own file. EFAULT if `path` is NULL; EBUSY if a dump or a stream is in progress, or if a thread's recording is
+ * missing in the file because the thread did not leave its hook for ten seconds (as after a siglongjmp out of a signal
+ * handler that interrupted a hook, until the recorder notices that at a later call; that event counts as lost). */
 int kymo_save(const char *path);
 #endif
 

@@ -13,7 +13,8 @@
  * The field expressions are not evaluated while nothing is recorded.
  *
  * Types of fields: u8 u16 u32 u64, i8 i16 i32 i64, x8 x16 x32 x64 (shown in hexadecimal), f32 f64, text8 text16 text32
- * text64 (char arrays; shorter texts end with 0), bytes4 bytes8 bytes16 bytes32.
+ * text64 (char arrays; shorter texts end with 0), bytes4 bytes8 bytes16 bytes32. An array of any of them has its length
+ * behind its name (a number, or a macro that expands to one): FIELD(u16, samples[4]). Up to 1024 bytes a field.
  */
 #ifndef KYMO_EVENT_H
 #define KYMO_EVENT_H
@@ -48,7 +49,7 @@ extern "C" {
 #define KYMO_EVENT_MEMBER_bytes32(name_) uint8_t name_[32];
 
 #define KYMO_EVENT_MEMBER(type_, name_) KYMO_EVENT_MEMBER_##type_(name_)
-#define KYMO_EVENT_TEXT(type_, name_) " " #type_ " " #name_
+#define KYMO_EVENT_TEXT(type_, name_) " " #type_ " " KYMO_EVENT_STRING(name_)
 #define KYMO_EVENT_STRING(text_) KYMO_EVENT_STRING_(text_)
 #define KYMO_EVENT_STRING_(text_) #text_
 

@@ -10,12 +10,14 @@
  * A program must not have two control blocks. If it already has SEGGER's RTT, or another implementation, do not use
  * this file; use a channel of that implementation (SEGGER_RTT_ConfigUpBuffer() and SEGGER_RTT_WriteSkipNoLock()).
  *
- * Each ring may have one writer at a time.
+ * Each ring may have one writer at a time. kymo_rtt_send() counts what it drops, for each channel up
+ * (_SEGGER_RTT.lost[NUMBER]); as a transport (KYMO_RTT_TRANSPORT) a channel counts in kymo_transport_t, as all do.
  */
 #ifndef KYMO_RTT_H
 #define KYMO_RTT_H
 
 #include "kymo_ring.h"
+#include "kymo_transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,12 +28,19 @@ extern "C" {
 #define KYMO_RTT_CHANNELS 3
 #endif
 
+/* Losses of a channel up: number of calls of kymo_rtt_send() that dropped bytes, and number of bytes. */
+typedef struct kymo_rtt_lost {
+	uint32_t writes, bytes;
+} kymo_rtt_lost_t;
+
 typedef struct kymo_rtt {
 	char id[16];
 	int32_t up_count;
 	int32_t down_count;
 	kymo_rtt_channel_t up[KYMO_RTT_CHANNELS];
 	kymo_rtt_channel_t down[KYMO_RTT_CHANNELS];
+	/* Not part of the block for debuggers. */
+	kymo_rtt_lost_t lost[KYMO_RTT_CHANNELS];
 } kymo_rtt_t;
 
 extern kymo_rtt_t _SEGGER_RTT;
@@ -54,6 +63,7 @@ KYMO_RTT_FUNCTION void kymo_rtt_init(void)
 		id[n] = 0;
 	memset(_SEGGER_RTT.up, 0, sizeof _SEGGER_RTT.up);
 	memset(_SEGGER_RTT.down, 0, sizeof _SEGGER_RTT.down);
+	memset(_SEGGER_RTT.lost, 0, sizeof _SEGGER_RTT.lost);
 	_SEGGER_RTT.up_count = _SEGGER_RTT.down_count = KYMO_RTT_CHANNELS;
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	for (size_t n = 0; n < length; n++)
@@ -89,7 +99,7 @@ KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_down(unsigned number, const char 
 }
 
 /* Writes all of the bytes and waits for the host to make room: for kymo_config.send. If there is no room `patience`
- * times in a row, the host counts as disconnected: the rest is dropped, and false returned. */
+ * times in a row, the host counts as disconnected: the rest is dropped and counted, and false returned. */
 KYMO_RTT_FUNCTION bool kymo_rtt_send(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count, uint32_t patience)
 {
 	for (uint32_t looks = 0; count > 0 && looks < patience; looks++) {
@@ -102,7 +112,59 @@ KYMO_RTT_FUNCTION bool kymo_rtt_send(kymo_rtt_channel_t *channel, const uint8_t 
 		count -= some;
 		looks = 0;
 	}
-	return count == 0;
+	if (count == 0)
+		return true;
+	for (unsigned n = 0; n < KYMO_RTT_CHANNELS; n++)
+		if (channel == &_SEGGER_RTT.up[n]) {
+			_SEGGER_RTT.lost[n].writes++;
+			_SEGGER_RTT.lost[n].bytes += (uint32_t)count;
+		}
+	return false;
+}
+
+/* A channel up and one down (or NULL) as a transport:
+ *
+ *     static kymo_rtt_pipe_t pipe;
+ *     static kymo_transport_t transport = KYMO_RTT_TRANSPORT(&pipe, .patience = 1000000);
+ *
+ *             pipe.up = kymo_rtt_up(0, "Kymo", up, sizeof up);
+ *             pipe.down = kymo_rtt_down(0, "Kymo", down, sizeof down);
+ *
+ * Before that, and without a channel, the other end counts as disconnected. */
+typedef struct kymo_rtt_pipe {
+	kymo_rtt_channel_t *up, *down;
+} kymo_rtt_pipe_t;
+
+#define KYMO_RTT_TRANSPORT(pipe_, ...)                                                            \
+	{.write = kymo_rtt_pipe_write,                                                            \
+	 .room = kymo_rtt_pipe_room,                                                              \
+	 .read = kymo_rtt_pipe_read,                                                              \
+	 .context = (pipe_),                                                                      \
+	 __VA_ARGS__}
+
+KYMO_TRANSPORT_FUNCTION int32_t kymo_rtt_pipe_room(void *context)
+{
+	kymo_rtt_channel_t *up = ((kymo_rtt_pipe_t *)context)->up;
+	return up != NULL ? (int32_t)kymo_rtt_room(up) : KYMO_TRANSPORT_GONE;
+}
+
+KYMO_TRANSPORT_FUNCTION int32_t kymo_rtt_pipe_write(void *context, const uint8_t *bytes, uint32_t count)
+{
+	int32_t room = kymo_rtt_pipe_room(context);
+	if (room <= 0)
+		return room;
+	uint32_t some = count < (uint32_t)room ? count : (uint32_t)room;
+	kymo_rtt_put(((kymo_rtt_pipe_t *)context)->up, bytes, some);
+	return (int32_t)some;
+}
+
+KYMO_TRANSPORT_FUNCTION int32_t kymo_rtt_pipe_read(void *context, uint8_t *bytes, uint32_t count)
+{
+	kymo_rtt_channel_t *down = ((kymo_rtt_pipe_t *)context)->down;
+	uint32_t some = 0;
+	for (int byte; down != NULL && some < count && (byte = kymo_rtt_read(down)) >= 0;)
+		bytes[some++] = (uint8_t)byte;
+	return (int32_t)some;
 }
 
 #ifdef __cplusplus

@@ -1,13 +1,13 @@
-//! `libkymo.a`: the crate `kymo` as a static library for C programs. See `include/kymo.h`.
+//! `libkymo.a`: the crates `kymo` and `kymo-abi` as a static library for C programs. See `include/kymo.h`.
 #![cfg_attr(not(test), no_std)]
 
-pub use kymo_rust::{abi, jumps};
+pub use kymo_abi as abi;
 
 /// Stops the program. The recorder never panics; if it does, the program must not continue to record corrupt data.
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    kymo_rust::abort()
+    kymo::abort()
 }
 
 // The personality function for unwinding, which Rust's precompiled arithmetic names (64-bit division for processors

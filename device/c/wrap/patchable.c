@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include "kymo.h"
 
@@ -67,6 +68,24 @@ KYMO_NO_INSTRUMENT static void synchronize(void)
 #endif
 }
 
+#if defined(__x86_64__)
+#define OPTION "-fpatchable-function-entry=7,5"
+enum { NOPS_AT_ENTRY = 2 };
+#else
+#define OPTION "-fpatchable-function-entry=2"
+enum { NOPS_AT_ENTRY = 8 };
+#endif
+
+/* Whether the function at `at` begins there, as far as unwind tables tell: other numbers of no-ops before a function's
+ * entry look the same. */
+KYMO_NO_INSTRUMENT static bool begins_at(uint8_t *at)
+{
+	/* It looks for the instruction before a return address. */
+	uint8_t *begin = _Unwind_FindEnclosingFunction(at + NOPS_AT_ENTRY + 1);
+
+	return begin == NULL || begin == at;
+}
+
 /* Allows synchronize(). Older kernels than 4.16 don't have it: there a processor sees changed code after the next
  * interrupt at the latest. */
 KYMO_NO_INSTRUMENT static void prepare(void)
@@ -104,7 +123,7 @@ KYMO_NO_INSTRUMENT static void prepare_site(uint8_t *site)
 {
 	volatile uint8_t *at = entry(site);
 	int64_t far = (uint8_t *)(uintptr_t)kymo_patched - (site + BEFORE);
-	bool fits = far == (int32_t)far && (at[0] == NOP || at[0] == PREFIX) && at[1] == NOP;
+	bool fits = far == (int32_t)far && begins_at(site + BEFORE) && (at[0] == NOP || at[0] == PREFIX) && at[1] == NOP;
 	for (int n = 0; n < BEFORE; n++)
 		fits = fits && site[n] == NOP;
 	if (!fits) {
@@ -179,7 +198,8 @@ KYMO_NO_INSTRUMENT static void store(uint8_t *site, int n, uint32_t instruction)
 KYMO_NO_INSTRUMENT static void prepare_site(uint8_t *site)
 {
 	int64_t far = (uint8_t *)(uintptr_t)kymo_patched - (site + WORD);
-	if (*word(site, 0) != nop || *word(site, 1) != nop || far < -REACH || far >= REACH)
+	bool begins = begins_at(site) || begins_at(site - WORD);
+	if (!begins || *word(site, 0) != nop || *word(site, 1) != nop || far < -REACH || far >= REACH)
 		kymo_patchable_refused++;
 	else
 		store(site, 0, keep_return);
@@ -205,7 +225,7 @@ __asm__(".pushsection .text\n"
 	"stp x2, x3, [sp, #-16]!\n stp x0, x1, [sp, #-16]!\n"
 	"stp q6, q7, [sp, #-32]!\n stp q4, q5, [sp, #-32]!\n stp q2, q3, [sp, #-32]!\n stp q0, q1, [sp, #-32]!\n"
 	"sub x0, x30, #8\n ldr w1, [x0, #-4]\n mov w2, #0x245f\n movk w2, #0xd503, lsl #16\n cmp w1, w2\n bne 1f\n"
-	"sub x0, x0, #4\n 1: mov x1, x9\n mov x2, x29\n bl kymo_pg_enter\n mov x10, x0\n"
+	"sub x0, x0, #4\n 1: mov x1, x9\n add x2, sp, #225\n bl kymo_pg_enter\n mov x10, x0\n"
 	"ldp q0, q1, [sp], #32\n ldp q2, q3, [sp], #32\n ldp q4, q5, [sp], #32\n ldp q6, q7, [sp], #32\n"
 	"ldp x0, x1, [sp], #16\n ldp x2, x3, [sp], #16\n ldp x4, x5, [sp], #16\n ldp x6, x7, [sp], #16\n"
 	"ldp x8, x9, [sp], #16\n ldp x29, x11, [sp], #16\n mov x30, x10\n ret x11\n"
@@ -274,8 +294,8 @@ __attribute__((constructor(102))) KYMO_NO_INSTRUMENT static void begin(void)
 	}
 	pthread_atfork(NULL, NULL, follow_in_child);
 	if (kymo_patchable_refused != 0)
-		say("kymo: some functions have other no-ops at their entries than the options of patchable.c make, and are "
-		    "not recorded\n");
+		say("kymo: some functions have other no-ops at their entries than " OPTION " makes, and are not recorded: compile "
+		    "with that option\n");
 	if (!kymo_follow(follow))
 		say("kymo: too many libraries have patchable entries: hooks of this one stay on\n");
 }

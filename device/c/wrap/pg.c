@@ -5,30 +5,44 @@
  * The compiler calls mcount, _mcount, __fentry__ or __gnu_mcount_nc at a function's entry, and nothing at its exit. So
  * this file replaces the function's return address, and keeps the original on a stack of its own; the function returns
  * here, and from here to its caller. That breaks code which inspects return addresses: C++ exceptions, and debuggers'
- * backtraces.
+ * backtraces. Coroutines may switch stacks within a thread; a call that returns in another thread than it began in ends
+ * the program, because its return address is unknown there.
  *
- * Calls abandoned by longjmp are detected at the next return of a function further out. Calls deeper than KYMO_PG_DEPTH
- * are not recorded, and counted in kymo_pg_too_deep.
+ * Frames of calls abandoned by longjmp, or by a child of vfork, are removed when a call overwrites their return address.
+ * (On a Cortex-M also when a function further out returns.) Calls deeper than KYMO_PG_DEPTH are not recorded, and
+ * counted as lost.
  *
  * On a Cortex-M with threads, compile this file with -DKYMO_PG_THREADS=N, and define kymo_pg_thread(), which returns
  * the running thread, from 0 to N - 1; in a handler, the interrupted thread. Link a program for Linux without -pg, or
  * it also profiles itself. */
+#if defined(__linux__)
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#endif
+
 #include "kymo.h"
 
 #ifndef KYMO_PG_DEPTH
 #define KYMO_PG_DEPTH 256
 #endif
 
+/* Frames are free where `place` is FREE. A new one is above all others as a rule; a handler, or a coroutine that it
+ * switches to, may take and release frames at any time, so a frame belongs to the context that has stored TAKEN there. */
+enum { FREE = 0, TAKEN = 2 };
+
 typedef struct kymo_pg_stack {
-	uint32_t depth;
+	uint32_t depth; /* where to look first: the number of the highest frame in use plus 1, as a rule */
+	bool mixed;     /* whether frames may be abandoned, or of several stacks: places are not in order */
+	uint32_t pause; /* calls that are too deep until frames are looked through again */
 	struct kymo_pg_frame {
 		uintptr_t function;
 		uintptr_t back;  /* the original return address */
-		uintptr_t place; /* the stack pointer after the return; on AArch64 the frame pointer after it */
+		uintptr_t place; /* the stack pointer after the return; see AArch64 below */
 	} frames[KYMO_PG_DEPTH];
 } kymo_pg_stack_t;
-
-volatile uint32_t kymo_pg_too_deep;
 
 #if defined(__linux__)
 static __thread kymo_pg_stack_t stack;
@@ -42,45 +56,226 @@ static kymo_pg_stack_t stack;
 #define CURRENT (&stack)
 #endif
 
+/* libkymo_minimal.a has no count of losses. */
+#pragma weak kymo_lost
+
 void kymo_pg_return(void);
 uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, uintptr_t place);
+#if defined(__aarch64__)
+uintptr_t kymo_pg_exit(uintptr_t frame, uintptr_t place);
+#else
 uintptr_t kymo_pg_exit(uintptr_t place);
+#endif
 
-/* Records the entry of a function that returns to `back`, and returns the address that replaces `back`. (Interrupt
- * handlers in between restore `depth` to its value before.) */
+KYMO_NO_INSTRUMENT static uintptr_t place_of(kymo_pg_stack_t *of, uint32_t at)
+{
+	return __atomic_load_n(&of->frames[at].place, __ATOMIC_RELAXED);
+}
+
+KYMO_NO_INSTRUMENT static void release(kymo_pg_stack_t *of, uint32_t at)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(&of->frames[at].place, FREE, __ATOMIC_RELAXED);
+}
+
+/* Corrects `depth` after frames were released. */
+KYMO_NO_INSTRUMENT static void lower(kymo_pg_stack_t *of)
+{
+	uint32_t depth = __atomic_load_n(&of->depth, __ATOMIC_RELAXED);
+
+	while (depth > 0 && place_of(of, depth - 1) == FREE)
+		depth--;
+	__atomic_store_n(&of->depth, depth, __ATOMIC_RELAXED);
+}
+
+/* Takes a frame, if it is free. */
+KYMO_NO_INSTRUMENT static inline bool take_one(kymo_pg_stack_t *of, uint32_t at)
+{
+	uintptr_t none = FREE;
+
+	return place_of(of, at) == FREE && __atomic_compare_exchange_n(&of->frames[at].place, &none, TAKEN, false,
+								       __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* Takes the first free frame from `at` on; returns KYMO_PG_DEPTH or more if there is none. */
+KYMO_NO_INSTRUMENT static uint32_t take(kymo_pg_stack_t *of, uint32_t at)
+{
+	while (at < KYMO_PG_DEPTH && !take_one(of, at))
+		at++;
+	return at;
+}
+
+/* Removes frames with this place: the return address of a new call has overwritten theirs. Frames of other places may
+ * belong to other stacks of this thread (coroutines, signal handlers). */
+KYMO_NO_INSTRUMENT static void overwrite(kymo_pg_stack_t *of, uintptr_t place, uint32_t end)
+{
+	/* The stack grows downward: callers lie above. */
+	uintptr_t above = UINTPTR_MAX;
+
+	of->mixed = false;
+	for (uint32_t at = 0; at < end; at++) {
+		uintptr_t found = place_of(of, at);
+
+		if (found == place)
+			release(of, at);
+		else if (found != FREE) {
+			if (found > above || found < place)
+				of->mixed = true;
+			above = found;
+		}
+	}
+	lower(of);
+}
+
+#if defined(__linux__) && defined(__x86_64__)
+/* Removes frames whose return addresses are not on their stacks any more, or whose stacks are gone. */
+KYMO_NO_INSTRUMENT static void look_through(kymo_pg_stack_t *of)
+{
+	int before = errno;
+
+	for (uint32_t at = 0; at < KYMO_PG_DEPTH; at++) {
+		uintptr_t place = place_of(of, at), found = 0;
+		struct iovec to = {&found, sizeof found}, from = {(void *)(place - sizeof found), sizeof found};
+
+		if (place == FREE || place == TAKEN)
+			continue;
+		long count = syscall(SYS_process_vm_readv, (long)getpid(), &to, 1L, &from, 1L, 0L);
+		/* A function that is being entered still has its own. */
+		bool is_there = found == (uintptr_t)kymo_pg_return || found == of->frames[at].back;
+		if (count == (long)sizeof found ? !is_there : errno == EFAULT)
+			release(of, at);
+	}
+	lower(of);
+	errno = before;
+}
+#else
+KYMO_NO_INSTRUMENT static void look_through(kymo_pg_stack_t *of)
+{
+	(void)of;
+}
+#endif
+
+/* Returns the number of the newest frame below `end` with this place, or with `other`; `end` if there is none. */
+KYMO_NO_INSTRUMENT static uint32_t find(kymo_pg_stack_t *of, uint32_t end, uintptr_t place, uintptr_t other)
+{
+	for (uint32_t at = end; at > 0; at--) {
+		uintptr_t found = place_of(of, at - 1);
+
+		if (found == place || found == other)
+			return at - 1;
+	}
+	return end;
+}
+
+/* Takes a frame when all are in use, if some are abandoned. */
+KYMO_NO_INSTRUMENT __attribute__((noinline, cold)) static uint32_t take_abandoned(kymo_pg_stack_t *of, uint32_t from)
+{
+	if (of->pause > 0) {
+		of->pause--;
+		return KYMO_PG_DEPTH;
+	}
+	look_through(of);
+	uint32_t at = take(of, from);
+	of->pause = at >= KYMO_PG_DEPTH ? 1000 : 0;
+	return at;
+}
+
+/* Takes a frame for a call from `back`; returns KYMO_PG_DEPTH or more if there is none. */
+KYMO_NO_INSTRUMENT __attribute__((noinline)) static uint32_t take_for(kymo_pg_stack_t *of, uintptr_t back, uintptr_t place)
+{
+	uint32_t depth = __atomic_load_n(&of->depth, __ATOMIC_RELAXED), from = depth;
+
+	if (back == (uintptr_t)kymo_pg_return) {
+		/* The caller called this function last of all, by a jump, and its return address is this function's, too: the
+		 * new frame must lie above that of the caller, which has the same place. */
+		if (of->mixed)
+			from = find(of, depth, place, place) + 1;
+	} else if (depth > 0 && (of->mixed || place_of(of, depth - 1) <= place)) {
+		overwrite(of, place, depth);
+		from = of->mixed ? 0 : of->depth;
+	}
+	/* On AArch64 makecontext's functions have no frame pointer to return to. */
+	uint32_t at = place == FREE ? KYMO_PG_DEPTH : take(of, from);
+	if (at >= KYMO_PG_DEPTH && place != FREE)
+		at = take_abandoned(of, from);
+	return at;
+}
+
+/* Records the entry of a function that returns to `back`, and returns the address that replaces `back`. */
 __attribute__((used)) KYMO_NO_INSTRUMENT uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, uintptr_t place)
 {
 	kymo_pg_stack_t *of = CURRENT;
-	uint32_t depth = of->depth;
-	if (depth >= KYMO_PG_DEPTH) {
-		kymo_pg_too_deep++;
+	uint32_t at = __atomic_load_n(&of->depth, __ATOMIC_RELAXED);
+
+	/* As a rule the caller has the frame below, at a higher place. */
+	if (of->mixed || at == 0 || at >= KYMO_PG_DEPTH || place_of(of, at - 1) <= place || place == FREE ||
+	    !take_one(of, at))
+		at = take_for(of, back, place);
+	if (at >= KYMO_PG_DEPTH) {
+		if (kymo_lost != NULL)
+			kymo_lost(2);
 		return back;
 	}
-	*(volatile uint32_t *)&of->depth = depth + 1;
-	__asm__ volatile("" ::: "memory");
-	of->frames[depth].function = function;
-	of->frames[depth].back = back;
-	of->frames[depth].place = place;
+	of->frames[at].function = function;
+	of->frames[at].back = back;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(&of->frames[at].place, place, __ATOMIC_RELAXED);
+	if (__atomic_load_n(&of->depth, __ATOMIC_RELAXED) <= at)
+		__atomic_store_n(&of->depth, at + 1, __ATOMIC_RELAXED);
 	__cyg_profile_func_enter((void *)function, (void *)back);
 	return (uintptr_t)kymo_pg_return;
 }
 
+/* Ends the program: the return address of the function that has returned is not known. */
+KYMO_NO_INSTRUMENT __attribute__((noreturn, noinline, cold)) static void give_up(void)
+{
+#if defined(__linux__)
+	static const char text[] =
+		"kymo: a function has returned in another thread than it was called in, and its return address is unknown\n"
+		"kymo: record coroutines that move between threads with -finstrument-functions\n";
+
+	if (write(2, text, sizeof text - 1) >= 0)
+		abort();
+	abort();
+#else
+	__builtin_trap();
+#endif
+}
+
 /* Records the exit of a function that returned with its stack pointer at `place`, and returns its original return
  * address. */
+#if defined(__aarch64__)
+__attribute__((used)) KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t frame, uintptr_t place)
+{
+	uintptr_t other = place | 1;
+	place = frame == FREE ? other : frame;
+#else
 __attribute__((used)) KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t place)
 {
+	uintptr_t other = place;
+#endif
 	kymo_pg_stack_t *of = CURRENT;
-	uint32_t at = of->depth;
-	/* longjmp abandoned the frames above. Without the frame the return address is lost. */
-	do {
-		if (at == 0)
-			__builtin_trap();
-		at--;
-	} while (of->frames[at].place != place);
+	uint32_t depth = __atomic_load_n(&of->depth, __ATOMIC_RELAXED);
+	uint32_t at = depth - 1;
+
+	if (depth == 0 || (place_of(of, at) != place && place_of(of, at) != other)) {
+		of->mixed = true;
+		at = find(of, KYMO_PG_DEPTH, place, other);
+		if (at == KYMO_PG_DEPTH)
+			give_up();
+	}
 	uintptr_t back = of->frames[at].back;
 	__cyg_profile_func_exit((void *)of->frames[at].function, (void *)back);
-	__asm__ volatile("" ::: "memory");
-	*(volatile uint32_t *)&of->depth = at;
+#if !defined(__linux__)
+	/* No coroutines here: longjmp abandoned the frames above. */
+	for (uint32_t above = at + 1; above < depth; above++)
+		release(of, above);
+#endif
+	release(of, at);
+	if (at + 1 == depth && (at == 0 || place_of(of, at - 1) != FREE))
+		__atomic_store_n(&of->depth, at, __ATOMIC_RELAXED);
+	else
+		lower(of);
 	return back;
 }
 
@@ -127,7 +322,8 @@ __asm__(".pushsection .text\n"
 
 #elif defined(__aarch64__)
 /* Called after the prologue, like any function: x29 points to the saved frame pointer of the caller and the return
- * address. The caller's frame pointer is restored when the function returns, so it identifies the frame. Results are in
+ * address. The caller's frame pointer is restored when the function returns, so it identifies the frame: it is `place`.
+ * (Of a function with patchable entries, which may have no frame pointer, the stack pointer plus 1 is.) Results are in
  * x0, x1, q0 to q3. */
 __asm__(".pushsection .text\n"
 	".globl _mcount\n .type _mcount,%function\n"
@@ -138,7 +334,7 @@ __asm__(".pushsection .text\n"
 	".globl kymo_pg_return\n .type kymo_pg_return,%function\n"
 	"kymo_pg_return:\n"
 	"stp x0, x1, [sp, #-16]!\n stp q0, q1, [sp, #-32]!\n stp q2, q3, [sp, #-32]!\n"
-	"mov x0, x29\n bl kymo_pg_exit\n mov x30, x0\n"
+	"mov x0, x29\n add x1, sp, #80\n bl kymo_pg_exit\n mov x30, x0\n"
 	"ldp q2, q3, [sp], #32\n ldp q0, q1, [sp], #32\n ldp x0, x1, [sp], #16\n ret\n"
 	".size kymo_pg_return, .-kymo_pg_return\n"
 	".popsection\n");

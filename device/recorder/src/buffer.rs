@@ -179,7 +179,7 @@ impl<T: Target> Buffer<T> {
 
     /// Number of slots.
     #[inline(never)]
-    fn places(&self) -> u32 {
+    pub(crate) fn places(&self) -> u32 {
         let places = self.memory.length().checked_div(self.packet_bytes.get());
         places.unwrap_or(0)
     }
@@ -259,6 +259,39 @@ impl<T: Target> Buffer<T> {
     /// What happens when the buffer is full.
     pub fn mode(&self) -> Mode {
         self.mode.get()
+    }
+
+    /// Number of packets whose content is in memory, whether a reader has consumed them or not.
+    #[cfg(feature = "sums")]
+    pub(crate) fn present(&self) -> u32 {
+        let places = self.places();
+        match self.round.get() {
+            true => places,
+            false => self.begun().min(places),
+        }
+    }
+
+    /// The slot of the packet that was begun so many packets before the newest one: less than [`present`](Self::present).
+    #[cfg(feature = "sums")]
+    pub(crate) fn slot_before_newest(&self, before: u32) -> u32 {
+        let newest = self.start.load(Ordering::Relaxed) / self.packet_bytes.get();
+        (newest + self.places() - before) % self.places()
+    }
+
+    /// The packet in a slot that holds a closed one: its address, and its size without the unused rest.
+    #[cfg(feature = "sums")]
+    pub(crate) fn packet_in(&self, slot: u32) -> Option<(*const u8, usize)> {
+        // SAFETY: the packet is closed, and the slice is not used any longer.
+        let content = unsafe { self.content(slot * self.packet_bytes.get()) }?;
+        Some((content.as_ptr(), content.len()))
+    }
+
+    /// The number of the packet in a slot.
+    #[cfg(feature = "sums")]
+    pub(crate) fn sequence_in(&self, slot: u32) -> u32 {
+        let place = self.memory.address(slot * self.packet_bytes.get());
+        // SAFETY: it begins with a header.
+        unsafe { Memory::<T>::get32(place, PacketHeader::SEQUENCE_OFFSET) }
     }
 
     /// Counts records that could not be written.

@@ -1,7 +1,9 @@
 //! Writes a recording as lines of text to a console ([`kymo_wire::link::console`]): for fault handlers, and for
 //! programs without a link.
 
-use kymo_wire::link::console::{BEGIN, LINE_BYTES, LINE_TEXT, MAX_LINES, write_end, write_line};
+use kymo_wire::link::console::{
+    BEGIN, END_TEXT, LINE_BYTES, LINE_TEXT, MAX_LINES, Survived, write_end, write_line,
+};
 use kymo_wire::link::crc::Crc32;
 use kymo_wire::link::identity::MAX_LINE;
 use kymo_wire::link::{Identity, Text};
@@ -41,11 +43,22 @@ impl<'a> Lines<'a> {
     }
 
     /// Ends the dump.
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(self) {
+        self.end(None);
+    }
+
+    /// Ends a dump of what survived a reset.
+    pub(crate) fn finish_survivors(self, survived: Survived) {
+        self.end(Some(survived));
+    }
+
+    #[inline(always)]
+    fn end(mut self, survived: Option<Survived>) {
         self.flush();
-        let mut room = [0; 100];
+        let mut room = [0; END_TEXT];
         let mut text = Text::new(&mut room);
-        write_end(self.number, self.total, self.crc.value(), &mut text);
+        let dump = (self.number, self.total, self.crc.value());
+        write_end(dump, survived, &mut text);
         (self.put)(text.bytes());
     }
 

@@ -362,8 +362,14 @@ impl Gate {
         loop {
             let state = State(self.state.load(Ordering::SeqCst));
             let trigger = self.trigger.load(Ordering::SeqCst);
+            #[cfg(feature = "duration")]
+            let duration = self.duration.load(Ordering::SeqCst);
             self.word
                 .store(self.word_of(state, trigger), Ordering::SeqCst);
+            #[cfg(feature = "duration")]
+            if self.duration.load(Ordering::SeqCst) != duration {
+                continue;
+            }
             if self.state.load(Ordering::SeqCst) == state.0
                 && self.trigger.load(Ordering::SeqCst) == trigger
             {

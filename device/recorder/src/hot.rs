@@ -294,7 +294,6 @@ impl Cursor {
         now: usize,
         number: usize,
     ) -> bool {
-        let layout = T::LAYOUT;
         let (short, long) = (Form::EnterShort, Form::EnterLong);
         if self.at() as usize >= end {
             return false;
@@ -304,9 +303,9 @@ impl Cursor {
         // SAFETY: by this function's contract; `at` is below `end`.
         unsafe {
             if fits::<T>(short, distance, number) {
-                self.write(layout, short, now, number as u32);
+                self.write::<T>(short, now, number as u32);
             } else if fits::<T>(long, distance, number) {
-                self.write(layout, long, now, number as u32);
+                self.write::<T>(long, now, number as u32);
             } else {
                 return false;
             }
@@ -335,19 +334,18 @@ impl Cursor {
     /// As of [`enter`](Self::enter).
     #[inline(always)]
     pub(crate) unsafe fn exit_below<T: Target>(&self, end: usize, now: usize) -> bool {
-        let layout = T::LAYOUT;
         let depth = self.depth.get();
         let distance = distance::<T>(now, self.last.get());
-        let fits = |form| distance >> layout.shape.time_bits(form) == 0;
+        let fits = |form| distance >> T::LAYOUT.shape.time_bits(form) == 0;
         if !is_counted::<T>(depth) || self.at() as usize >= end {
             return false;
         }
         // SAFETY: by this function's contract; `at` is below `end`.
         unsafe {
             if fits(Form::ExitShort) {
-                self.write(layout, Form::ExitShort, now, 0);
+                self.write::<T>(Form::ExitShort, now, 0);
             } else if fits(Form::ExitLong) {
-                self.write(layout, Form::ExitLong, now, 0);
+                self.write::<T>(Form::ExitLong, now, 0);
             } else {
                 return false;
             }
@@ -365,25 +363,18 @@ impl Cursor {
     /// As of [`enter`](Self::enter).
     #[inline(always)]
     pub unsafe fn exit_named<T: Target>(&self, now: usize, function: usize) -> bool {
-        let Layout { shape, order, .. } = T::LAYOUT;
+        let shape = T::LAYOUT.shape;
+        if !self.is_open() || is_counted::<T>(self.depth.get()) {
+            return false;
+        }
         let distance = distance::<T>(now, self.last.get());
         let number = self.number::<T>(function);
-        if is_counted::<T>(self.depth.get())
-            || number as u64 >> shape.named_bits() != 0
-            || !self.is_open()
-            || distance >> OTHER_BITS != 0
-        {
+        if number as u64 >> shape.named_bits() != 0 || distance >> OTHER_BITS != 0 {
             return false;
         }
         let named = shape.named_bits() as usize / 8;
-        let header = Shape::other_header(order, EventId::ExitNamed, now as u64);
-        let at = self.at();
         // SAFETY: by this function's contract; `at` is below `end`.
-        unsafe {
-            store(order, at, header, OTHER_BYTES);
-            store(order, at.add(OTHER_BYTES), number as u64, named);
-            self.commit(at.add(OTHER_BYTES + named), now);
-        }
+        unsafe { self.write_other::<T>(EventId::ExitNamed, now, number as u64, named) };
         true
     }
 
@@ -392,14 +383,51 @@ impl Cursor {
     /// # Safety
     /// There is memory for [`Layout::fast_bytes`] bytes at `at`.
     #[inline(always)]
-    unsafe fn write(&self, layout: Layout, form: Form, now: usize, function: u32) {
-        let Layout { shape, order, .. } = layout;
+    pub(crate) unsafe fn write<T: Target>(&self, form: Form, now: usize, function: u32) {
+        let Layout { shape, order, .. } = T::LAYOUT;
         let record = shape.call_record(order, form, now as u64, function);
         let at = self.at();
         // SAFETY: by this function's contract.
         unsafe {
             store(order, at, record, shape.bytes(form));
             self.commit(at.add(shape.bytes(form)), now);
+        }
+    }
+
+    /// Writes a record of another kind, whose fields are the low `bytes` bytes of `fields`.
+    ///
+    /// # Safety
+    /// There is memory for its [`OTHER_BYTES`] and the fields at `at`, rounded up as of [`store`].
+    #[inline(always)]
+    pub(crate) unsafe fn write_other<T: Target>(
+        &self,
+        id: EventId,
+        now: usize,
+        fields: u64,
+        bytes: usize,
+    ) {
+        let order = T::LAYOUT.order;
+        let header = Shape::other_header(order, id, now as u64);
+        let at = self.at();
+        // SAFETY: by this function's contract.
+        unsafe {
+            store(order, at, header, OTHER_BYTES);
+            store(order, at.add(OTHER_BYTES), fields, bytes);
+            self.commit(at.add(OTHER_BYTES + bytes), now);
+        }
+    }
+
+    /// Writes a `time` record.
+    ///
+    /// # Safety
+    /// There is memory for its 8 bytes at `at`.
+    #[inline(always)]
+    pub(crate) unsafe fn write_time<T: Target>(&self, now: u64) {
+        let (order, at) = (T::LAYOUT.order, self.at());
+        // SAFETY: by this function's contract.
+        unsafe {
+            store(order, at, Shape::time_record(order, now), 8);
+            self.commit(at.add(8), low::<T>(now));
         }
     }
 

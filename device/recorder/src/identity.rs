@@ -48,7 +48,7 @@ pub fn identity<T: Target>(config: &Config, build_id: &[u8]) -> Identity {
             trace: true,
             profile: config.slot_count != 0,
             reboot: config.reboot.is_some(),
-            retained: !config.retained.is_null(),
+            retained: cfg!(feature = "retained") && !config.retained.is_null(),
             sure_clock: config.tick_hz != 0,
             stream: false,
             duration: false,

@@ -14,13 +14,14 @@
 //!   place of interrupts.
 //! - [`minimal`]: like `single`, for targets with little flash: records calls only, and is read from memory.
 //!
-//! The API for programs, in C and in Rust, is the crate `kymo` (folder `device/rust`).
+//! The API for programs, in C and in Rust, is the crate `kymo` (folder `device/kymo`).
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 use kymo_wire::event::Layout;
 
 mod bits64;
 pub mod buffer;
+pub mod by_memory;
 pub mod clock;
 #[cfg(all(
     not(feature = "profile"),
@@ -51,8 +52,10 @@ pub mod metadata;
 pub mod minimal;
 #[cfg(all(test, loom))]
 mod model;
+mod plain;
 pub mod profile;
 pub mod retained;
+pub mod sums;
 pub mod survivors;
 pub mod sync;
 mod unaligned;
@@ -71,6 +74,10 @@ pub trait Target {
 
     /// A record that is filled in place may be finished on another processor than the one that reserved it.
     const FINISHED_ELSEWHERE: bool = false;
+
+    /// A thread may continue on another processor in the middle of a call: the profile table's shadow stacks of threads
+    /// are then shared by all of them ([`profile::Pool`]).
+    const MIGRATES: bool = false;
 
     /// Streams may be [asked](encode::Stream::name_exits) to name the function of each exit.
     const NAMES_EXITS: bool = false;

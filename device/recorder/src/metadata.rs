@@ -24,6 +24,7 @@ use kymo_wire::packet::{EVENT_STREAM, PACKET_MAGIC};
 
 use crate::Target;
 use crate::bits64::Cell64;
+use crate::header::Header;
 use crate::memory::Memory;
 use crate::sync::{
     AtomicPtr, AtomicU32, Ordering, add, load_acquire, load_address, store_address, store_release,
@@ -138,7 +139,7 @@ impl<T: Target> Metadata<T> {
         if !(buffer as usize).is_multiple_of(8) {
             return Err(Fault::MetadataAlignment.of(buffer as usize));
         }
-        let header = T::LAYOUT.header_bytes() as u32;
+        let header_bytes = T::LAYOUT.header_bytes() as u32;
         let own = size_of::<Packet<T>>() as u32;
         // Loom's atomics are larger, and models have no metadata.
         const {
@@ -156,11 +157,11 @@ impl<T: Target> Metadata<T> {
             ByteOrder::Little => u32::from(METADATA_STREAM) << 16 | flags << 8,
             ByteOrder::Big => u32::from(METADATA_STREAM) | flags << 16,
         };
-        // SAFETY: by this function's contract; the alignment was checked, and there is room for a
-        // header.
+        // SAFETY: by this function's contract; the alignment was checked, and there is room for a header.
         unsafe {
-            // (Volatile, because compilers replace a loop by a call of `memset`, of 174 bytes.)
-            for word in 0..header as usize / 4 {
+            // (Not `Header::begin`, which is inlined and takes 176 bytes more here. Volatile, because compilers replace a
+            // loop by a call of `memset`, of 174 bytes.)
+            for word in 0..header_bytes as usize / 4 {
                 buffer.cast::<u32>().add(word).write_volatile(0);
             }
             Memory::<T>::put32(buffer, 0, PACKET_MAGIC);
@@ -172,8 +173,8 @@ impl<T: Target> Metadata<T> {
         let packet = Packet {
             memory: Memory::empty(),
             last: Cell64::new(now),
-            written: AtomicU32::new(header),
-            taken: Cell::new(header),
+            written: AtomicU32::new(header_bytes),
+            taken: Cell::new(header_bytes),
             writers: Cell::new(0),
             sealed: Cell::new(false),
             check: Check {
@@ -513,16 +514,14 @@ impl<T: Target> Metadata<T> {
         let Some(packet) = self.kept() else {
             return;
         };
-        let content = packet.written.load(Ordering::Relaxed) * 8;
+        let content = packet.written.load(Ordering::Relaxed);
         let place = packet.memory.address(0);
         packet.memory.written(0);
         // SAFETY: there is memory, which begins with a header.
         unsafe {
             let discarded = self.discarded();
             Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
-            Memory::<T>::put64(place, PacketHeader::END_OFFSET, packet.last.get());
-            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET, content);
-            Memory::<T>::put32(place, PacketHeader::CONTENT_OFFSET + 4, content);
+            Header::end::<T>(place, packet.last.get(), content);
         }
     }
 

@@ -8,8 +8,9 @@
 //! Packets are read from memory only. [`set_recording`](Minimal::set_recording)ing recording off closes the packet, so that all packets
 //! state their length; while recording is on, the newest one's records end at the cursor's [`at`](Cursor::at).
 //!
-//! The slow path always uses the long forms, which need no choice: it is rare. It stores 32 bits at a time, because
-//! loops over bytes are larger.
+//! The slow path writes records by the same functions as hooks ([`Cursor`]), always in the long forms, which need no
+//! choice: it is rare. (Through [`Stream`](crate::encode::Stream), the slow path of the larger recorders, hooks alone take
+//! 6,120 bytes in the place of 1,348.)
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -23,7 +24,7 @@ use crate::buffer::{MAX_PACKET, MIN_PACKET};
 use crate::config::{CONFIG_VERSION, Config, FIXED, START_ON};
 use crate::gate::Look;
 use crate::header::Header;
-use crate::hot::{CODE_BIT, Cursor, Hot, distance, low, store};
+use crate::hot::{CODE_BIT, Cursor, Hot, distance, low};
 use crate::memory::Memory;
 use crate::single::SinglePort;
 
@@ -244,7 +245,6 @@ impl<P: SinglePort> Minimal<P> {
     #[inline(never)]
     fn record(&self, hot: &Hot, config: &Config, record: Record) {
         let shape = P::LAYOUT.shape;
-        let order = P::LAYOUT.order;
         let cursor = &hot.cursor;
         let now = self.now(cursor);
         if cursor.at() >= self.limit.get() && !self.change_packet(cursor, config, now) {
@@ -261,46 +261,34 @@ impl<P: SinglePort> Minimal<P> {
             }
             return;
         }
-        let mut at = cursor.at();
-        let near = distance::<P>(low::<P>(now), cursor.last.get())
-            >> shape.time_bits(Form::EnterLong)
-            == 0;
-        let mut put = |value: u64, bytes: usize| {
-            // SAFETY: below the limit there is room for all that one call of this function writes.
-            unsafe { store(order, at, value, bytes) };
-            at = at.wrapping_add(bytes);
-        };
-        if !near || matches!(record, Record::Time) {
-            put(Shape::time_record(order, now), 8);
-        }
-        match record {
-            Record::Enter(function) => {
-                let number = cursor.number::<P>(function);
-                if number as u64 >> shape.function_bits(Form::EnterLong) == 0 {
-                    let form = Form::EnterLong;
-                    put(
-                        shape.call_record(order, form, now, number as u32),
-                        shape.bytes(form),
-                    );
-                } else {
-                    let header = Shape::other_header(order, EventId::EnterFar, now);
-                    put(header, OTHER_BYTES);
-                    put(function as u64, 4);
+        let short = low::<P>(now);
+        let far = distance::<P>(short, cursor.last.get()) >> shape.time_bits(Form::EnterLong) != 0;
+        // SAFETY: below the limit there is room for all that one call of this function writes.
+        unsafe {
+            if far || matches!(record, Record::Time) {
+                cursor.write_time::<P>(now);
+            }
+            match record {
+                Record::Enter(function) => {
+                    let number = cursor.number::<P>(function);
+                    if number as u64 >> shape.function_bits(Form::EnterLong) == 0 {
+                        cursor.write::<P>(Form::EnterLong, short, number as u32);
+                    } else {
+                        cursor.write_other::<P>(EventId::EnterFar, short, function as u64, 4);
+                    }
                 }
+                Record::Exit => cursor.write::<P>(Form::ExitLong, short, 0),
+                Record::Recording(on) => {
+                    let fields = [on.into(), Cause::Command as u8];
+                    let fields = match P::LAYOUT.order {
+                        ByteOrder::Little => u16::from_le_bytes(fields),
+                        ByteOrder::Big => u16::from_be_bytes(fields),
+                    };
+                    cursor.write_other::<P>(EventId::Recording, short, fields.into(), 2);
+                }
+                Record::Time => {}
             }
-            Record::Exit => {
-                let form = Form::ExitLong;
-                put(shape.call_record(order, form, now, 0), shape.bytes(form));
-            }
-            Record::Recording(on) => {
-                let header = Shape::other_header(order, EventId::Recording, now);
-                put(header, OTHER_BYTES);
-                put(on.into(), 1);
-                put(Cause::Command as u64, 1);
-            }
-            Record::Time => {}
         }
-        cursor.commit(at, low::<P>(now));
         self.time.set(now);
     }
 

@@ -27,7 +27,7 @@
 //! total there, in a masked section of its own (`Profile::replace`). The counts of the replaced function are added to
 //! the losses: its calls to the calls without a slot, its total, and the replacement itself. A function that is open in
 //! a thread is not replaced. One that is open in an interrupt handler may be, and its call then counts as one without a
-//! slot.
+//! slot. Several CPUs have a table each, and share the stacks of threads, which migrate ([`Pool`]).
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -43,12 +43,15 @@ use crate::sync::{AtomicU32, Ordering};
 
 mod context;
 mod jump;
+mod migration;
+mod pool;
 mod slot;
 mod stack;
 mod storage;
 mod table;
 mod window;
 
+pub use pool::Pool;
 pub use slot::Slot;
 use slot::{LEAST, MOST, OWN, PROBES, RECURSIVE, TOTAL};
 pub use stack::Frame;
@@ -89,10 +92,19 @@ pub struct Losses {
     pub replaced: u32,
 }
 
+impl Losses {
+    /// No losses.
+    pub const NONE: Self = Self {
+        no_slot: 0,
+        too_deep: 0,
+        unmatched: 0,
+        replaced: 0,
+    };
+}
+
 /// The profile table of one CPU or thread. For one context at a time.
 ///
-/// (Small processors access the first fields with the shortest instructions, so the most used ones come first; and
-/// readers of memory rely on the layout, [`kymo_wire::note::table`].)
+/// (The most used fields come first, for short instructions; and readers rely on the layout, [`kymo_wire::note::table`].)
 #[repr(C)]
 #[derive(Debug)]
 pub struct Profile<T> {
@@ -129,6 +141,13 @@ pub struct Profile<T> {
     recorded: Cell64,
     /// Sum of the totals of replaced functions.
     replaced_total: Cell64,
+    /// On several CPUs: the stacks of all, and the CPU's number.
+    pool: Cell<Option<&'static Pool>>,
+    cpu: Cell<u16>,
+    /// Whether slots must not change, because a reader uses them: only the stacks follow the calls.
+    slots_read: Cell<bool>,
+    /// [`Pool::generation`] when the stacks that this CPU uses were last emptied.
+    generation: Cell<u32>,
     target: PhantomData<T>,
 }
 
@@ -186,6 +205,10 @@ impl<T: Target> Profile<T> {
             replaced: AtomicU32::new(0),
             replaced_total: Cell64::new(0),
             recorded: Cell64::new(0),
+            pool: Cell::new(None),
+            cpu: Cell::new(0),
+            slots_read: Cell::new(false),
+            generation: Cell::new(0),
             target: PhantomData,
         }
     }
@@ -210,27 +233,34 @@ impl<T: Target> Profile<T> {
         depth: u32,
     ) -> Result<(), SetupError> {
         check_stacks(stacks, depth)?;
-        if slots.is_null() || !slots.is_aligned() {
-            return Err(Fault::Slots.of(slots.addr()));
-        }
         if frames.is_null() || !frames.is_aligned() {
             return Err(Fault::Frames.of(frames.addr()));
         }
-        if slot_count == 0 || size_of::<usize>() > 4 && slot_count > MAX_SLOTS {
-            return Err(Fault::SlotCount.of(slot_count as usize));
-        }
-        self.slots.set(slots);
+        self.set_slots(slots, slot_count)?;
         // SAFETY: by this function's contract.
         self.frames.set(Some(unsafe { Stack::new(frames) }));
-        self.slot_count.set(slot_count);
-        let probes = slot_count.min(PROBES);
-        self.probes.set(probes as u8);
-        self.places.set(slot_count - probes + 1);
         self.stacks.set(stacks as u8);
         self.depth.set(depth as u16);
         self.most.set(depth as u16 - 1);
         self.on.set(false);
         self.clear(0);
+        Ok(())
+    }
+
+    /// Sets the memory of the slots, which is as [`set_up`](Self::set_up) requires it.
+    #[inline(always)]
+    fn set_slots(&self, slots: *const Slot, slot_count: u32) -> Result<(), SetupError> {
+        if slots.is_null() || !slots.is_aligned() {
+            return Err(Fault::Slots.of(slots.addr()));
+        }
+        if slot_count == 0 || size_of::<usize>() > 4 && slot_count > MAX_SLOTS {
+            return Err(Fault::SlotCount.of(slot_count as usize));
+        }
+        self.slots.set(slots);
+        self.slot_count.set(slot_count);
+        let probes = slot_count.min(PROBES);
+        self.probes.set(probes as u8);
+        self.places.set(slot_count - probes + 1);
         Ok(())
     }
 
@@ -386,6 +416,10 @@ impl<T: Target> Profile<T> {
             this.count(&this.too_deep, 1);
             return false;
         };
+        if T::MIGRATES {
+            stack.note(frame, function);
+            return false;
+        }
         let Some(slot) = this.slot(function) else {
             frame.mark.set(NO_SLOT);
             frame.extra.set(0);
@@ -475,6 +509,9 @@ impl<T: Target> Profile<T> {
                         .wrapping_sub(frame.start.get());
                     grow(&head.start, duration);
                     head.charged.set(frame.charged.get());
+                    if T::MIGRATES {
+                        stack.forget(frame);
+                    }
                 } else {
                     return self.count(&self.unmatched, 1);
                 }
@@ -498,18 +535,28 @@ impl<T: Target> Profile<T> {
         let callees = head.charged.get().wrapping_sub(charged);
         head.charged.set(charged.wrapping_add(duration));
         let word = frame.mark.get();
-        if word == NO_SLOT {
-            return;
-        }
-        // SAFETY: the frame says which slot its call has.
-        let slot = unsafe { self.slot_of(word) };
-        if slot.address.get() != function {
-            // (A call without a slot from the beginning was counted then.)
-            return self.count(&self.no_slot, 1);
-        }
+        let slot = if T::MIGRATES {
+            let Some(slot) = self.slot_at_end(head, word, function) else {
+                return;
+            };
+            slot
+        } else {
+            if word == NO_SLOT {
+                return;
+            }
+            // SAFETY: the frame says which slot its call has.
+            let slot = unsafe { self.slot_of(word) };
+            if slot.address.get() != function {
+                // (A call without a slot from the beginning was counted then.)
+                return self.count(&self.no_slot, 1);
+            }
+            slot
+        };
         let active = slot.active.get();
         if word & OUTERMOST != 0 {
-            slot.active.set(active & !head.extra.get());
+            if !T::MIGRATES {
+                slot.active.set(active & !head.extra.get());
+            }
             grow(&slot.times[TOTAL], duration);
         } else {
             slot.active.set(active | RECURSIVE);

@@ -19,6 +19,8 @@ mod recording;
 mod served;
 mod set_up;
 mod stopper;
+#[cfg(target_has_atomic = "ptr")]
+mod unrecorded;
 
 pub(crate) use direct::Place;
 use served::Served;
@@ -477,6 +479,19 @@ impl<T: Target> Writer<T> {
             self.asking.set(false);
         }
         self.stream.thread()
+    }
+
+    /// Runs `work` with the running thread as the program's `current_thread` reports it, if it is called at every event.
+    /// The stream has not recorded this thread yet, so it is restored.
+    #[cold]
+    pub(crate) fn with_queried_thread(&self, work: impl FnOnce(usize)) {
+        let before = self.stream.thread();
+        if self.threads.get() == Threads::Queried && self.stream.isr_depth.get() == 0 {
+            work(self.query_thread());
+            self.stream.set_thread(before);
+        } else {
+            work(before);
+        }
     }
 
     /// Whether the program's `current_thread` is running.

@@ -12,6 +12,11 @@ KYMO_EVENT(message, 0x102, MESSAGE);
 #define EMPTY_HANDED(FIELD) FIELD(i64, number)
 KYMO_EVENT(empty_handed, 65535, EMPTY_HANDED);
 
+#define SAMPLES 3
+#define HEARD(FIELD) FIELD(u16, samples[SAMPLES]) FIELD(f32, levels[2]) FIELD(u8, modes[2]) FIELD(text8, names[2])
+KYMO_EVENT(heard, 9, HEARD);
+KYMO_EVENT_LABELS(heard, modes, "0=off 1=on");
+
 static int evaluated;
 
 static uint64_t count(void)
@@ -36,6 +41,7 @@ int main(void)
 		KYMO_EVENT_COMMIT(message, message);
 	}
 	KYMO_RECORD(empty_handed, .number = -5);
+	KYMO_RECORD(heard, .samples = {1, 2, 0xFFFF}, .levels = {0.5f, -1}, .modes = {1, 2}, .names = {"left", "rightest"});
 	/* One that is not declared. */
 	void *other = kymo_reserve(4);
 	if (other != NULL) {

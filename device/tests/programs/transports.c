@@ -20,6 +20,7 @@ static void itm_write(uint32_t offset, uint32_t value, unsigned size);
 #include "kymo_gpio.h"
 #include "kymo_itm.h"
 #include "kymo_posix.h"
+#include "kymo_rtt.h"
 
 #define CHECK(holds_)                                                                    \
 	do {                                                                             \
@@ -60,6 +61,7 @@ static bool acts(void)
 }
 
 static bool masked;
+static uint32_t locks;
 static void (*handler)(void);
 
 /* An interrupt may come at once. */
@@ -67,6 +69,7 @@ static uintptr_t lock(void)
 {
 	uintptr_t was = masked;
 	masked = true;
+	locks++;
 	return was;
 }
 
@@ -105,6 +108,21 @@ static void fifo_handler(void)
 			fifo_interrupt = false;
 		else
 			get(&(uint8_t){(uint8_t)byte}, 1);
+	}
+}
+
+/* -- RTT: a debug probe reads the ring when it likes. */
+KYMO_RTT;
+static uint8_t rtt_memory[97], rtt_down[16];
+static kymo_rtt_pipe_t rtt_pipe;
+
+static void rtt_probe(void)
+{
+	while (acts()) {
+		int byte = kymo_rtt_read(rtt_pipe.up);
+		if (byte < 0)
+			return;
+		get(&(uint8_t){(uint8_t)byte}, 1);
 	}
 }
 
@@ -167,10 +185,11 @@ static int32_t usb_write(void *unused, const uint8_t *bytes, uint32_t count)
 /* -- a pin, sampled once a bit by what receives it */
 static bool pin = true;
 static int bit = -1;
-static uint32_t shifted;
+static uint32_t shifted, samples;
 
 static void sample(void)
 {
+	samples++;
 	if (bit < 0) {
 		if (!pin)
 			bit = 0;
@@ -335,6 +354,71 @@ static void events_of(const char *name, kymo_transport_t *transport, void (*host
 	printf("%s events\n", name);
 }
 
+static void go(void)
+{
+	state = GONE;
+}
+
+static void close_socket(void)
+{
+	close(ends[1]);
+}
+
+/* Counts the calls of the transport's own write(). */
+static uint32_t writes;
+
+static int32_t counted_write(void *unused, const uint8_t *bytes, uint32_t count)
+{
+	(void)unused;
+	writes++;
+	return inner->write(inner->context, bytes, count);
+}
+
+/* How often write() is called for these bytes until they count as lost; 0 if they are taken. */
+static uint32_t until_lost(kymo_transport_t *of, uint32_t patience)
+{
+	static const uint8_t much[100000];
+	kymo_transport_t counted = {.write = counted_write, .patience = patience};
+	inner = of;
+	uint32_t before;
+	/* The first times it may take what there is room for. */
+	for (int n = 0; n < 3; n++) {
+		before = counted.lost_bytes;
+		writes = 0;
+		if (kymo_transport_send(&counted, much, sizeof much))
+			return 0;
+		CHECK(counted.lost_writes == (uint32_t)n + 1 && counted.lost_bytes > before);
+	}
+	CHECK(counted.lost_bytes - before == sizeof much);
+	return writes;
+}
+
+/* Prints what the table of the documentation says of a transport: while the other end does nothing, and after it has
+ * gone (`go`; NULL: the transport cannot know). A write() that waits does not return here. */
+static void facts(const char *name, kymo_transport_t *of, void (*go)(void))
+{
+	begin();
+	alarm(60);
+	state = FULL;
+	handler = NULL;
+	samples = locks = 0;
+	uint32_t most = until_lost(of, 9);
+	printf("facts %s:", name);
+	if (most > 0)
+		CHECK(most == 10 && until_lost(of, 0) == 1);
+	else
+		CHECK(samples == 10 * 100000);
+	printf(" blocks %s;", most > 0 ? "never in `write`" : "ten bits a byte");
+	printf(" lock %s;", locks > 0 ? "its own" : "none");
+	printf(" full %s;", most > 0 ? "`send` waits" : "never");
+	if (go != NULL) {
+		go();
+		CHECK(until_lost(of, 9) == 1);
+	}
+	printf(" gone %s\n", go != NULL ? "lost at once" : "unknown");
+	alarm(0);
+}
+
 static uint8_t taken[100];
 static uint32_t taken_count;
 
@@ -374,6 +458,30 @@ static void files(const char *path)
 	printf("file bytes\n");
 }
 
+/* What kymo_rtt_send() drops is counted for its channel, and commands come through the one down. */
+static void rtt_losses(void)
+{
+	static uint8_t other[32], much[200];
+	kymo_rtt_channel_t *up = kymo_rtt_up(2, "other", other, sizeof other);
+	CHECK(up != NULL && kymo_rtt_send(up, much, 20, 3));
+	CHECK(_SEGGER_RTT.lost[2].writes == 0);
+	/* 31 bytes fit. */
+	CHECK(!kymo_rtt_send(up, much, 20, 3) && !kymo_rtt_send(up, much, 7, 3));
+	CHECK(_SEGGER_RTT.lost[2].writes == 2 && _SEGGER_RTT.lost[2].bytes == 9 + 7);
+	CHECK(_SEGGER_RTT.lost[0].writes == 0 && _SEGGER_RTT.lost[1].writes == 0);
+	kymo_rtt_pipe_t none = {NULL, NULL};
+	kymo_transport_t nowhere = KYMO_RTT_TRANSPORT(&none, .patience = 3);
+	CHECK(!kymo_transport_send(&nowhere, much, 5) && nowhere.lost_bytes == 5);
+	CHECK(nowhere.read(nowhere.context, much, 5) == 0);
+	kymo_rtt_put(rtt_pipe.down, (const uint8_t *)"clear\r", 6);
+	kymo_transport_t transport = KYMO_RTT_TRANSPORT(&rtt_pipe);
+	taken_count = 0;
+	kymo_transport_receive(&transport, take);
+	CHECK(taken_count == 6 && memcmp(taken, "clear\r", 6) == 0);
+	taken_count = 0;
+	printf("rtt losses\n");
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count == 2);
@@ -383,31 +491,43 @@ int main(int count, char **arguments)
 	kymo_transport_t to_fifo = KYMO_FIFO_TRANSPORT(&fifo, .patience = 50);
 	bytes_of("fifo", &to_fifo, fifo_handler, true);
 	events_of("fifo", &to_fifo, fifo_handler, 60, true);
+	facts("fifo", &to_fifo, NULL);
+
+	kymo_rtt_init();
+	rtt_pipe.up = kymo_rtt_up(1, "Kymo", rtt_memory, sizeof rtt_memory);
+	rtt_pipe.down = kymo_rtt_down(1, "Kymo", rtt_down, sizeof rtt_down);
+	kymo_transport_t rtt = KYMO_RTT_TRANSPORT(&rtt_pipe, .patience = 50);
+	bytes_of("rtt", &rtt, rtt_probe, true);
+	events_of("rtt", &rtt, rtt_probe, 60, true);
+	facts("rtt", &rtt, NULL);
+	rtt_losses();
 
 	handler = dma_handler;
 	kymo_transport_t to_dma = KYMO_DMA_TRANSPORT(&dma, .patience = 50);
 	bytes_of("dma", &to_dma, dma_handler, true);
 	events_of("dma", &to_dma, dma_handler, 60, true);
 	CHECK(transfers > 1000 && transfers < 9000);
-	handler = NULL;
+	facts("dma", &to_dma, NULL);
 
 	kymo_transport_t usb = {.write = usb_write, .room = usb_room, .patience = 50};
 	bytes_of("usb", &usb, usb_host, true);
 	events_of("usb", &usb, usb_host, 64, true);
+	facts("usb", &usb, go);
 
 	kymo_transport_t gpio = {.write = pin_write};
 	bytes_of("gpio", &gpio, host_nothing, false);
 	events_of("gpio", &gpio, host_nothing, 60, false);
+	facts("gpio", &gpio, NULL);
 
 	kymo_transport_t itm = {.write = kymo_itm_write, .context = KYMO_ITM_PORT(3), .patience = 20};
 	bytes_of("itm", &itm, itm_trace, true);
+	facts("itm", &itm, go);
 
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
 	CHECK(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &(int){2048}, sizeof(int)) == 0);
 	kymo_transport_t socket = {.write = kymo_fd_write, .context = KYMO_FD(ends[0]), .patience = 50};
 	bytes_of("socket", &socket, socket_host, true);
-	close(ends[1]);
-	CHECK(!kymo_transport_send(&socket, packet, 10) && socket.lost_bytes == 10);
+	facts("socket", &socket, close_socket);
 
 	files(arguments[1]);
 	return 0;

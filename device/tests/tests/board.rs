@@ -64,6 +64,52 @@ fn start(program: &Path, options: &[&str]) -> Board {
     Board::start(&mut qemu)
 }
 
+/// A Cortex-M7 ignores what is written to its cycle counter's registers before they are unlocked. QEMU has neither, but
+/// says which registers were accessed.
+#[test]
+fn the_cycle_counter_is_unlocked_before_it_is_started() {
+    const KEY: u32 = 0xC5AC_CE55;
+    if !equipped(&PROGRAMS, &[TARGET]) {
+        return;
+    }
+    let plain = ["-nostdlib", "-finstrument-functions"];
+    let program = build_as("board_unlocked", "board", &plain);
+    let mut list = Command::new("arm-none-eabi-objdump");
+    let code = list.arg("-d").arg(&program).output().expect("it runs");
+    let code = String::from_utf8_lossy(&code.stdout);
+    // The key comes in halves.
+    for half in [KEY >> 16, KEY & 0xFFFF] {
+        assert!(code.contains(&format!("0x{half:x}")), "{half:#x}");
+    }
+    let log = program.with_extension("log");
+    let mut qemu = Command::new("qemu-system-arm");
+    qemu.args([
+        "-machine",
+        "mps2-an500",
+        "-d",
+        "guest_errors,unimp",
+        "-kernel",
+    ])
+    .arg(&program)
+    .arg("-D")
+    .arg(&log);
+    let mut board = Board::start(&mut qemu);
+    board.identify();
+    drop(board);
+    let log = std::fs::read_to_string(&log).expect("QEMU writes it");
+    let registers = log.lines().filter_map(|line| line.split_once("of PPB: "));
+    let registers = registers.map(|(access, offset)| (access.starts_with("Write"), offset));
+    let found: Vec<_> = registers.take(4).collect();
+    let (lock, control, counter) = ("offset 0x1fb0", "offset 0x1000", "offset 0x1004");
+    let expected = [
+        (true, lock),
+        (false, control),
+        (true, control),
+        (false, counter),
+    ];
+    assert_eq!(found, expected);
+}
+
 /// A linker may keep unused code: then all symbols that the library refers to must be defined, or weak.
 #[test]
 fn a_program_without_items_links_with_all_of_the_library() {

@@ -14,13 +14,14 @@ const TARGET: &str = "thumbv7m-none-eabi";
 fn build(name: &str, source: &str) -> (Output, PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("builder-{name}"));
     fs::create_dir_all(&folder).expect("a folder");
-    let rust = device().join("rust");
+    let path = |of: &str| device().join(of).display().to_string();
     let manifest = format!(
         "[package]\nname = \"program\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [lib]\npath = \"lib.rs\"\ncrate-type = [\"staticlib\"]\n\n\
-         [dependencies]\nkymo = {{ path = {:?} }}\n\n\
+         [dependencies]\nkymo = {{ path = {:?} }}\nkymo-abi = {{ path = {:?} }}\n\n\
          [profile.dev]\npanic = \"abort\"\nopt-level = \"s\"\n\n[workspace]\n",
-        rust.display().to_string()
+        path("kymo"),
+        path("c/abi")
     );
     fs::write(folder.join("Cargo.toml"), manifest).expect("it can be written");
     fs::write(folder.join("lib.rs"), source).expect("it can be written");

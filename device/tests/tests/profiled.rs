@@ -61,8 +61,12 @@ const WAYS: [Way; 5] = [
 
 /// Builds a program; `n` is the number of the way.
 fn build(compiler: &str, source: &str, n: usize) -> PathBuf {
+    build_with(compiler, source, &WAYS[n], &n.to_string(), &[])
+}
+
+/// Builds a program in a way of this name, with these options of the linker.
+fn build_with(compiler: &str, source: &str, way: &Way, n: &str, options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let way = &WAYS[n];
     let plain = |source: &str| source.replace(['/', '.'], "-");
     let name = format!("{}-{compiler}-{n}", plain(source));
     let object = |source: &str, options: &[&str]| {
@@ -82,10 +86,12 @@ fn build(compiler: &str, source: &str, n: usize) -> PathBuf {
     link.arg(object(source, way.options));
     link.args(way.wraps.iter().map(|wrap| object(wrap, &[])));
     link.arg(library());
-    run(link.args([
-        "-lpthread",
-        "-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp",
-    ]));
+    run(link
+        .args([
+            "-lpthread",
+            "-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp",
+        ])
+        .args(options));
     program
 }
 
@@ -102,14 +108,24 @@ fn functions(text: &str) -> BTreeMap<u64, (&str, u64)> {
 
 /// Runs a program; returns its text and the file that it records.
 fn record(program: &Path, on: &str) -> (String, PathBuf) {
+    record_with(program, on, &[])
+}
+
+/// Runs a program with these arguments.
+fn record_with(program: &Path, on: &str, arguments: &[&str]) -> (String, PathBuf) {
     let file = program.with_extension("kymo");
     let output = Command::new(program)
+        .args(arguments)
         .env("KYMO_OUTPUT", &file)
         .env("KYMO_ON", on)
         .output()
         .expect("the program runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    assert!(output.status.success(), "{program:?}: {text}");
+    assert!(
+        output.status.success(),
+        "{program:?}: {}: {text}",
+        output.status
+    );
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(errors, "", "{program:?}");
     (text, file)
@@ -150,6 +166,57 @@ fn every_call_of_a_profiled_program_is_recorded() {
     }
 }
 
+/// How often functions of a recording were entered, and how many events it lacks.
+fn entries(file: &Path, functions: &BTreeMap<u64, (&str, u64)>) -> (BTreeMap<String, u64>, u64) {
+    let (mut entered, mut lost) = (BTreeMap::new(), BTreeMap::new());
+    for packet in raw_file_of_jumps(file) {
+        lost.insert(packet.cpu, u64::from(packet.discarded));
+        for record in &packet.records {
+            // Functions that are recorded with an offset are shorter than this.
+            if let Kind::Enter(at) = record.kind
+                && let Some((address, (function, _))) = functions.range(..=at).next_back()
+                && at - address < 32
+            {
+                *entered.entry((*function).to_owned()).or_default() += 1;
+            }
+        }
+    }
+    (entered, lost.into_values().sum())
+}
+
+#[test]
+fn calls_that_do_not_return_leave_no_frames() {
+    for compiler in compilers() {
+        for n in 0..WAYS.len() {
+            let program = build(compiler, "tests/programs/abandoned.c", n);
+            let (text, file) = record(&program, "1");
+            let functions = functions(&text);
+            let (entered, lost) = entries(&file, &functions);
+            let expected: BTreeMap<String, u64> = functions
+                .into_values()
+                .map(|(name, calls)| (name.to_owned(), calls))
+                .collect();
+            assert_eq!(entered, expected, "{}", program.display());
+            assert_eq!(lost, 0, "{}", program.display());
+        }
+    }
+}
+
+#[test]
+fn calls_that_are_too_deep_are_lost_events() {
+    for compiler in compilers() {
+        for n in [1, 3] {
+            let program = build(compiler, "tests/programs/abandoned.c", n);
+            let (text, file) = record_with(&program, "1", &["1000"]);
+            let (entered, lost) = entries(&file, &functions(&text));
+            // The frames are 256, of which main has one.
+            let deep = entered["deep"];
+            assert_eq!(deep, 255, "{}", program.display());
+            assert_eq!(lost, 2 * (1000 - deep), "{}", program.display());
+        }
+    }
+}
+
 #[test]
 fn patchable_entries_are_no_ops_while_nothing_is_recorded() {
     for compiler in compilers() {
@@ -170,6 +237,75 @@ fn patchable_entries_are_no_ops_while_nothing_is_recorded() {
             assert_eq!(entered, expected, "{}", program.display());
         }
     }
+}
+
+#[test]
+fn other_no_ops_are_refused_with_the_right_option() {
+    let wrong: [&'static [&'static str]; 4] = [
+        &["-fpatchable-function-entry=7"],
+        &["-fpatchable-function-entry=8,6"],
+        &["-fpatchable-function-entry=2"],
+        &["-fpatchable-function-entry=7", "-fcf-protection=full"],
+    ];
+    for compiler in compilers() {
+        for (n, options) in wrong.into_iter().enumerate() {
+            let way = Way {
+                options,
+                wraps: BOTH,
+                is_exact: true,
+            };
+            let name = format!("wrong-{n}");
+            let program = build_with(compiler, "tests/programs/abandoned.c", &way, &name, &[]);
+            let output = Command::new(&program)
+                .arg("100")
+                .env("KYMO_OUTPUT", program.with_extension("kymo"))
+                .output()
+                .expect("the program runs");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let name = format!("{compiler} {options:?}: {errors}");
+            assert!(output.status.success(), "{name}");
+            let lines: Vec<&str> = errors.lines().collect();
+            assert_eq!(lines.len(), 3, "{name}");
+            for at in [0, 2] {
+                assert!(lines[at].contains(PATCHABLE), "{name}");
+            }
+            assert!(!errors.contains("-finstrument-functions"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_library_is_unloaded_while_threads_turn_recording_on_and_off() {
+    let program = build_with(
+        "gcc",
+        "tests/programs/unloaded.c",
+        &WAYS[3],
+        "3",
+        &["-rdynamic"],
+    );
+    let library = program.with_extension("so");
+    let object = program.with_extension("wrap.o");
+    let mut command = Command::new("gcc");
+    command.args(["-O2", "-fPIC", "-c", "-I"]);
+    command.arg(device().join("c/include"));
+    command.arg(device().join("c/wrap/patchable.c"));
+    run(command.arg("-o").arg(&object));
+    let mut command = Command::new("gcc");
+    command.args(["-O2", "-fPIC", "-shared", "-DLIBRARY", PATCHABLE, "-I"]);
+    command.arg(device().join("c/include"));
+    command.arg(device().join("tests/programs/unloaded.c"));
+    run(command.arg(&object).arg("-o").arg(&library));
+    // Without KYMO_OUTPUT: only the hooks matter.
+    let output = Command::new(&program)
+        .arg(&library)
+        .arg("3000")
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}{errors}", output.status);
+    assert_eq!(text, "unloaded 3000\n");
+    assert_eq!(errors, "");
 }
 
 #[test]

@@ -22,6 +22,7 @@ const LOST: u8 = 30;
 #[derive(Clone, Copy)]
 struct Thread {
     gate: &'static Gate,
+    control: &'static Control,
     thread_buffer: &'static ThreadBuffer<Mock<Large>>,
     port: &'static Mock<Large>,
 }
@@ -60,6 +61,7 @@ impl Thread {
         thread_buffer.give_duration(control);
         Self {
             gate,
+            control,
             thread_buffer,
             port: leak(Mock::default()),
         }
@@ -307,6 +309,20 @@ fn a_jump_ends_the_calls_that_it_leaves() {
 }
 
 #[test]
+fn a_jump_out_of_the_stopper_does_not_keep_recording_on() {
+    let thread = Thread::new(0);
+    let follow = |edge| {
+        let writer = thread.thread_buffer.writer();
+        writer.follow_stopper(edge, thread.gate.site(0))
+    };
+    thread.enter(0x1100);
+    assert!(!follow(Edge::Enter));
+    assert!(!follow(Edge::Enter));
+    thread.hook(Event::Longjmp(0x5000));
+    assert!(follow(Edge::Exit));
+}
+
+#[test]
 fn calls_of_a_thread_that_ended_or_that_recording_left_are_lost_where_they_were_last_seen() {
     let thread = Thread::new(0);
     thread.enter(0x1100);
@@ -331,6 +347,20 @@ fn calls_of_a_thread_that_ended_or_that_recording_left_are_lost_where_they_were_
     assert_eq!(thread.shape(), [(LOST, 0x1100)]);
     // It doesn't count for what stops the recording that was turned on anew.
     assert_eq!(thread.thread_buffer.take_ended_calls(), (0, 0));
+}
+
+/// On x86-64 functions may have odd addresses.
+#[test]
+fn a_caller_with_an_odd_address_is_known() {
+    for (from, frozen) in [(0x1101, 1), (0x1100, 0), (0, 1)] {
+        let thread = Thread::new(0);
+        thread.control.settings.set_freeze(0x1200, 0);
+        thread.control.settings.set_condition(from, 0, 0);
+        thread.enter(0x1101);
+        thread.enter(0x1200);
+        thread.exit(0x1200);
+        assert_eq!(thread.thread_buffer.take_ended_calls(), (1, frozen));
+    }
 }
 
 #[test]

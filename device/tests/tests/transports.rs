@@ -3,26 +3,169 @@
 #[path = "common/programs.rs"]
 mod common;
 
+use std::collections::HashMap;
 use std::process::Command;
 
 use common::{build, compilers, device};
 
+/// Runs the program of all transports, and returns what it prints.
+fn output(compiler: &str) -> String {
+    let program = build(compiler, "transports", &["-Wall", "-Wextra", "-Werror"]);
+    let output = Command::new(&program)
+        .arg(program.with_extension("file"))
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{compiler}: {text}");
+    text
+}
+
 #[test]
 fn what_arrives_and_what_is_counted_as_lost_are_all_that_was_sent() {
     for compiler in compilers() {
-        let program = build(compiler, "transports", &["-Wall", "-Wextra", "-Werror"]);
-        let output = Command::new(&program)
-            .arg(program.with_extension("file"))
-            .output()
-            .expect("the program runs");
-        let text = String::from_utf8(output.stdout).expect("text");
-        assert!(output.status.success(), "{compiler}: {text}");
-        let both =
-            ["fifo", "dma", "usb", "gpio"].map(|name| format!("{name} bytes\n{name} events\n"));
+        let text = output(compiler);
+        let both = ["fifo", "rtt", "dma", "usb", "gpio"]
+            .map(|name| format!("{name} bytes\n{name} events\n"));
+        let expected = both.concat() + "itm bytes\nsocket bytes\nfile bytes\n";
+        let rest = text
+            .lines()
+            .filter(|line| !line.starts_with("facts ") && *line != "rtt losses");
+        let rest: String = rest.map(|line| format!("{line}\n")).collect();
+        assert_eq!(rest, expected);
+        assert!(text.contains("rtt losses\n"), "{text}");
+    }
+}
+
+/// The documentation's table: its rows' cells.
+fn table() -> Vec<Vec<String>> {
+    let book = std::fs::read_to_string(device().join("../book/transports.md")).expect("the book");
+    let lines = book
+        .lines()
+        .skip_while(|line| !line.starts_with("| transport |"));
+    let rows = lines.take_while(|line| line.starts_with('|'));
+    let cells = |row: &str| {
+        row.trim_matches('|')
+            .split('|')
+            .map(|it| it.trim().to_owned())
+            .collect()
+    };
+    rows.map(cells).collect()
+}
+
+/// Tests of the rows whose transport is no simulated one of `transports.c`, or that lead to another row.
+const ELSEWHERE: [(&str, &str, &str); 8] = [
+    (
+        "memory only",
+        "device/tests/tests/full.rs",
+        "fn what_finds_no_room_is_counted_once",
+    ),
+    (
+        "console",
+        "tests/it/console.rs",
+        "fn each_death_is_in_the_log",
+    ),
+    (
+        "UART, polled",
+        "device/tests/tests/link.rs",
+        "fn a_dump_is_whole_takes_nothing_away_and_recording_goes_on",
+    ),
+    (
+        "semihosting",
+        "tests/it/console.rs",
+        "fn the_last_recording_is_in_a_file_of_the_debuggers",
+    ),
+    (
+        "memory shared with the host",
+        "tests/it/transports.rs",
+        "fn a_guest_is_read_through_memory_that_it_shares",
+    ),
+    (
+        "file, pipe (POSIX)",
+        "device/tests/programs/transports.c",
+        "static void files(",
+    ),
+    (
+        "a socket of the library's own (Linux)",
+        "tests/it/served.rs",
+        "fn a_host_that_goes_away_in_the_middle_holds_nothing_up",
+    ),
+    (
+        "SystemView's stream",
+        "tests/it/sysview.rs",
+        "fn a_board_is_recorded_as_a_recorder_over_tcp",
+    ),
+];
+
+/// Each row's cells are what its transport does in `transports.c`.
+#[test]
+fn the_books_cells_are_true() {
+    let rows = table();
+    let (head, rows) = rows.split_first().expect("a table");
+    let column = |name: &str| {
+        let found = head.iter().position(|it| it == name);
+        found.unwrap_or_else(|| panic!("no column {name}"))
+    };
+    let by_name: HashMap<&str, &str> = HashMap::from([
+        ("fifo", "`kymo_fifo.h`"),
+        ("rtt", "`kymo_rtt.h`: "),
+        ("dma", "`kymo_dma.h`"),
+        ("usb", "`kymo_transport.h`"),
+        ("gpio", "`kymo_gpio.h`"),
+        ("itm", "`kymo_itm.h`"),
+        ("socket", "`kymo_posix.h`: a server"),
+    ]);
+    let text = output(compilers().first().expect("a compiler"));
+    let mut measured = Vec::new();
+    for facts in text.lines().filter_map(|line| line.strip_prefix("facts ")) {
+        let (name, facts) = facts.split_once(':').expect("a name");
+        let fact = |what: &str| {
+            let found = facts.split(';').find_map(|it| it.trim().strip_prefix(what));
+            found.unwrap_or_else(|| panic!("no {what}: {facts}"))
+        };
+        let header = by_name.get(name).expect("a row of the book");
+        let row = rows
+            .iter()
+            .find(|row| row[column("on the target")].contains(header))
+            .expect("a row");
+        measured.push(row[0].as_str());
+        assert_eq!(row[column("blocks")], fact("blocks "), "{name}");
+        let lock = &row[column("lock")];
+        assert!(lock.starts_with(fact("lock ")), "{name}: {lock}");
+        let full = &row[column("when it is full")];
+        assert!(full.starts_with(fact("full ")), "{name}: {full}");
         assert_eq!(
-            text,
-            both.concat() + "itm bytes\nsocket bytes\nfile bytes\n"
+            full.contains("counted"),
+            fact("full ") != "never",
+            "{name}: {full}"
         );
+        assert_eq!(
+            full.contains("lost at once"),
+            fact("gone ") == "lost at once",
+            "{name}: {full}"
+        );
+        // Whole events, with the clock's time or counted as lost.
+        let emits = text.contains(&format!("\n{name} events\n"));
+        assert_eq!(
+            row[column("timestamps")].contains("`emit`"),
+            emits,
+            "{name}"
+        );
+        let drops = emits && fact("full ") != "never";
+        assert_eq!(full.contains("`emit` drops"), drops, "{name}: {full}");
+    }
+    assert_eq!(measured.len(), by_name.len());
+    for row in &rows[1..] {
+        let name = row[0].as_str();
+        if measured.contains(&name) {
+            continue;
+        }
+        let (_, file, test) = ELSEWHERE
+            .iter()
+            .find(|(row, ..)| *row == name)
+            .unwrap_or_else(|| panic!("no test of {name}"));
+        let path = device().join("..").join(file);
+        let text = std::fs::read_to_string(&path).expect("the test's file");
+        assert!(text.contains(test), "{name}: {file}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! Short functions that are called often fill a buffer and show little: most of their self time is recording
 //! overhead. [`Advisor`] counts the events and self times of each function, and the durations of calls. From these
 //! follow the short functions ([`Advice::short`]), how long the buffer holds without them ([`Advice::without`]), and
-//! how many calls a duration threshold keeps ([`Advice::thresholds`]). Memory grows with functions, not with events.
+//! how many calls a duration threshold keeps, and how long the buffer holds those ([`Advice::thresholds`]). Memory grows with functions, not with events.
 
 use std::cmp::Reverse;
 
@@ -41,6 +41,8 @@ pub struct Filled {
     pub times: Records,
     /// All others.
     pub others: Records,
+    /// The size of a whole call in duration mode, as in [`Records::size`].
+    pub call_size: u64,
 }
 
 /// Records of a kind.
@@ -78,6 +80,20 @@ impl Filled {
         let mut left = Self {
             enters: less(self.enters, enters),
             exits: less(self.exits, exits),
+            ..*self
+        };
+        left.times.count = left.times.count.min(left.events());
+        left.bytes()
+    }
+
+    /// The bytes of a recording in duration mode with so many calls. At most one timestamp per event remains.
+    fn of_calls(&self, calls: u64) -> u64 {
+        let mut left = Self {
+            enters: Records::default(),
+            exits: Records {
+                count: calls,
+                size: self.call_size,
+            },
             ..*self
         };
         left.times.count = left.times.count.min(left.events());
@@ -162,6 +178,9 @@ pub struct Threshold {
     pub threshold: Duration,
     /// The number of calls that last at least `threshold`, to within 1 % of it.
     pub calls: u64,
+    /// How long a recording of these calls the same buffer holds, if the program took as long. It takes less where more
+    /// was recorded before, so this is a lower bound.
+    pub holds: Duration,
 }
 
 impl Observer for Advisor {
@@ -258,7 +277,7 @@ impl Advisor {
         Advice {
             short,
             without,
-            thresholds: self.thresholds(),
+            thresholds: self.thresholds(filled, span),
             self_time: self.self_time,
         }
     }
@@ -311,12 +330,18 @@ impl Advisor {
     }
 
     /// Powers of ten from a microsecond up, as far as they divide the calls.
-    fn thresholds(&self) -> Vec<Threshold> {
+    fn thresholds(&self, filled: &Filled, span: Duration) -> Vec<Threshold> {
         let all = self.walls.count();
         let powers = (3..=10).map(|power| Duration(10u64.pow(power)));
-        let counted = powers.map(|threshold| Threshold {
-            threshold,
-            calls: self.walls.count_from(threshold),
+        let counted = powers.map(|threshold| {
+            let calls = self.walls.count_from(threshold);
+            let left = filled.of_calls(calls).max(1);
+            let holds = u128::from(span.0) * u128::from(filled.bytes()) / u128::from(left);
+            Threshold {
+                threshold,
+                calls,
+                holds: Duration(u64::try_from(holds).unwrap_or(u64::MAX)),
+            }
         });
         counted.filter(|it| (1..all).contains(&it.calls)).collect()
     }
@@ -386,6 +411,7 @@ mod tests {
         Filled {
             enters: records(enters),
             exits: records(exits),
+            call_size: 1,
             ..Filled::default()
         }
     }
@@ -402,11 +428,20 @@ mod tests {
             exits: records(1000, 1),
             times: records(1000, 8),
             others: records(0, 7),
+            call_size: 18,
         };
         let advice = advisor.advise(&filled, Duration(1_000_000), &[], |_| true);
         // 200 events are left, with a timestamp each.
         let expected = 1_000_000 * 12_000 / (300 + 100 + 200 * 8);
         assert_eq!(advice.without.unwrap().holds, Duration(expected));
+        // 100 calls are left, of 18 bytes and a timestamp each.
+        let threshold = advice.thresholds[0];
+        assert_eq!(
+            (threshold.threshold, threshold.calls),
+            (Duration(1000), 100)
+        );
+        let expected = 1_000_000 * 12_000 / (100 * 18 + 100 * 8);
+        assert_eq!(threshold.holds, Duration(expected));
     }
 
     fn cost(recorded: Recorded) -> RecordingCost {

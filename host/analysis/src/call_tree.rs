@@ -151,10 +151,13 @@ impl CallTree {
                 self.late += u64::from(end.wall.is_some());
             }
             Step::Track { track, info: of } => self.track(info, *track, of),
-            Step::ClockAhead { call, by, .. } => {
-                let node = self.ended.find(*call);
+            Step::ClockAhead(ahead) => {
+                let node = self.ended.find(ahead.call);
                 if let Some(node) = node.and_then(|id| self.nodes.get_mut(id as usize)) {
-                    node.self_time = node.self_time - *by;
+                    node.total = node.total - ahead.by;
+                    if ahead.own {
+                        node.self_time = node.self_time - ahead.by;
+                    }
                 }
             }
             Step::Event { event, .. } if is_loss(*event) => self.recursion.lose(),

@@ -35,6 +35,8 @@
 //!   since then, and at most all of the wall time.
 //!   (An exit directly after a thread switch, of the function that the other thread entered last, is no orphan: it
 //!   belongs to the code that switches threads.)
+//! - Where the switches of a processor are not recorded, but its other events are ([`StreamInfo::switches`], and losses
+//!   of that stream alone), the time of calls may be other threads': calls that begin there are in doubt.
 //! - After a loss, open calls stay open, in doubt ([`Doubt::loss`]), unless the stream never had any calls
 //!   ([`StreamInfo::without_calls`]). An exit that fits a call in doubt closes it, and those above it as
 //!   [`Repair::Lost`]. Interrupts are not kept open across a loss. If the trace shows that one is active after it,
@@ -44,6 +46,9 @@
 //!   each missing exit.
 //! - Times that count instructions advance only with recorded instructions. After a loss they are certain again for a
 //!   call from where it is seen to run: a row says so, or a callee returns to it.
+//! - A thread that is switched in on a processor without having been switched out of the other keeps its time there if
+//!   that switch comes soon after (the processors' clocks differ). Otherwise it may have left that processor at any time,
+//!   and its calls are in doubt. So are calls whose exit is said to be missing, from the last switch of their thread on.
 //! - A call that is [found](Row::found) open began earlier, at an unknown time: its times are lower bounds
 //!   ([`End::clipped`]).
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`], because the user requested it.
@@ -52,6 +57,7 @@
 //!
 //! Memory grows with threads × depth, not with the length of the trace.
 
+mod clock;
 mod context;
 mod cpu_state;
 mod frames;
@@ -65,6 +71,7 @@ mod spans;
 mod straight;
 mod threads;
 mod track;
+mod unrecorded;
 mod whole;
 mod window;
 
@@ -72,8 +79,8 @@ mod window;
 mod tests;
 
 pub use output::{
-    Begin, CallId, Callee, Counts, Doubt, End, How, Observer, Repair, Step, TrackId, TrackInfo,
-    TrackKind,
+    Ahead, Begin, CallId, Callee, Counts, Doubt, End, How, Observer, Repair, Step, TrackId,
+    TrackInfo, TrackKind,
 };
 
 use kymo_event::{
@@ -86,6 +93,7 @@ use crate::hash::FastMap;
 use cpu_state::{CpuKey, CpuState};
 use straight::Place;
 use track::Track;
+use unrecorded::Unrecorded;
 
 /// Number of losses for which a call stays open without a sign of life (an exit that fits it, or one that fits a call
 /// that it made before the loss).
@@ -126,7 +134,12 @@ pub struct Calls {
     interrupts: FastMap<(usize, InterruptId, usize), usize>,
     spans: FastMap<spans::Key, spans::Spans>,
     cpus: Vec<CpuState>,
+    /// The tracks of threads that a loss of a processor's events may concern, in order: those with a processor or
+    /// open calls. Others are removed when a loss next walks through them, and listed again with their next processor.
+    exposed: Vec<usize>,
     cpu_keys: FastMap<CpuKey, usize>,
+    /// The processors from which threads have moved to others at the latest such time.
+    moves: Vec<usize>,
     /// The streams in which events are missing between the last one and the next. (Per stream, because another stream
     /// of the same processor or thread may continue.)
     in_gap: Vec<StreamId>,
@@ -149,6 +162,12 @@ pub struct Calls {
     lost_before: losses::LostBefore,
     /// Whether the trace was cut from one that had already lost events.
     lossy_cut: bool,
+    /// Where switches are not recorded although other events are.
+    unrecorded: Unrecorded,
+    /// Whether a switch was recorded.
+    has_switches: bool,
+    /// The threads whose number a later one has: how many, and by thread.
+    followed: (u64, Vec<bool>),
 }
 
 /// Marks a thread without a track in [`Calls::threads`].
@@ -166,10 +185,16 @@ struct Stream {
     whole_calls: bool,
     marks_missing_exits: bool,
     without_switches: bool,
+    /// Whether the thread switches of its processor are recorded in it, and not in its other streams.
+    tells_switches: bool,
     /// The [place](Row::place) of the events whose CPU state is cached in `state`.
     requested: Option<u64>,
     state: usize,
     place: Place,
+    /// The CPU states that have had events of the stream.
+    states: Vec<usize>,
+    /// Whether it is among [`Calls::in_gap`].
+    is_in_gap: bool,
 }
 
 impl Stream {
@@ -182,9 +207,12 @@ impl Stream {
             whole_calls: info.whole_calls,
             marks_missing_exits: info.marks_missing_exits,
             without_switches: info.without_switches,
+            tells_switches: info.switches.is_some(),
             requested: None,
             state: 0,
             place: Place::default(),
+            states: Vec::new(),
+            is_in_gap: false,
         }
     }
 }
@@ -201,7 +229,9 @@ impl Calls {
             interrupts: FastMap::default(),
             spans: FastMap::default(),
             cpus: Vec::new(),
+            exposed: Vec::new(),
             cpu_keys: FastMap::default(),
+            moves: Vec::new(),
             in_gap: Vec::new(),
             recording: FastMap::default(),
             in_context: false,
@@ -213,13 +243,25 @@ impl Calls {
             half_seen: repeats::HalfSeen::default(),
             lost_before: losses::LostBefore::of_cut(info.cut.hidden_calls),
             lossy_cut: info.cut.hidden_calls.is_some(),
+            unrecorded: Unrecorded::new(&info.streams),
+            has_switches: false,
+            followed: (0, Vec::new()),
         }
     }
 
-    /// Adds the streams that the trace has gained since. Must be called before the events of a batch.
+    /// Adds the streams and ended threads that the trace has gained since. Must be called before the events of a batch.
     pub fn learn(&mut self, info: &TraceInfo) {
+        let followed = info.identities.followed();
+        if followed != self.followed.0 {
+            let threads = info.identities.threads().iter();
+            self.followed = (followed, threads.map(|thread| thread.followed).collect());
+        }
         let new = info.streams.iter().skip(self.streams.len());
+        let known = self.streams.len();
         self.streams.extend(new.map(Stream::new));
+        if self.streams.len() > known {
+            self.unrecorded = Unrecorded::new(&info.streams);
+        }
     }
 
     /// The counts so far.
@@ -255,9 +297,12 @@ impl Calls {
             // A source names the function of every enter.
             (RowKind::Enter, Some(function)) => {
                 self.cpus[cpu].crossed = None;
+                self.charge_move(track, row.time, false);
                 self.enter(track, function, row.call_site(), row, out);
+                self.doubt_unrecorded(cpu, track, row.time);
             }
             (_, function) => {
+                self.charge_move(track, row.time, true);
                 if let Some(own) = row.self_time() {
                     self.tracks[track].hide_callees(function, own);
                 }
@@ -277,6 +322,7 @@ impl Calls {
         let cpu = self.arrive(row, out);
         match row.kind {
             RowKind::SwitchedIn => {
+                self.has_switches = true;
                 let track = self.thread_of(cpu, row, out);
                 self.switch_in(cpu, track, row.time, true, out);
             }
@@ -313,8 +359,9 @@ impl Calls {
     fn arrive(&mut self, row: &Row, out: &mut impl FnMut(Step<'_>)) -> usize {
         let cpu = self.cpu_of(row);
         if !self.in_gap.is_empty() {
-            self.in_gap.retain(|stream| *stream != row.stream);
+            self.end_gap(row.stream);
         }
+        self.end_records(row.time);
         self.advance(cpu, row.time, out);
         cpu
     }

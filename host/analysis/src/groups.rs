@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use kymo_event::FunctionId;
 
-use crate::calls::{Begin, Callee, End, Step, TrackId, TrackInfo};
+use crate::calls::{Ahead, Begin, Callee, End, Step, TrackId, TrackInfo};
 use crate::ended::Ended;
 use crate::hash::FastMap;
 
@@ -33,8 +33,8 @@ pub struct Groups<K> {
     keys: Vec<K>,
     /// Indexed by [`TrackId`].
     tracks: Vec<Track>,
-    /// Groups of calls that have ended, which a later [`Step::ClockAhead`] may correct.
-    ended: Ended<u32>,
+    /// Groups of calls that have ended, and whether they were recursive, which a later [`Step::ClockAhead`] may correct.
+    ended: Ended<(u32, bool)>,
 }
 
 impl<K> Default for Groups<K> {
@@ -93,24 +93,25 @@ impl<K: Copy + Eq + Hash> Groups<K> {
                         (self.number(group), end.recursive)
                     }
                 };
-                self.ended.add(end.call, group);
+                self.ended.add(end.call, (group, recursive));
                 Step::End(End {
                     callee: callee(group),
                     recursive,
                     ..end
                 })
             }
-            Step::ClockAhead {
-                track,
-                call,
-                callee: of,
-                by,
-            } => Step::ClockAhead {
-                track,
-                call,
-                callee: self.ended.find(call).map_or(of, callee),
-                by,
-            },
+            Step::ClockAhead(ahead) => {
+                let ended = self.ended.find(ahead.call);
+                let (callee, recursive) = match ended {
+                    Some((group, recursive)) => (callee(group), recursive),
+                    None => (ahead.callee, ahead.recursive),
+                };
+                Step::ClockAhead(Ahead {
+                    callee,
+                    recursive,
+                    ..ahead
+                })
+            }
             step => step,
         }
     }
@@ -218,12 +219,14 @@ mod tests {
             end(0, 10, 0, 50, 30),
             begin(3, 11, 0),
             end(3, 11, 0, 7, 7),
-            Step::ClockAhead {
+            Step::ClockAhead(Ahead {
                 track: TrackId(0),
                 call: CallId(1),
                 callee: function(20),
                 by: Duration(4),
-            },
+                own: true,
+                recursive: false,
+            }),
         ];
         for step in steps {
             let step = groups.step(step, |call| match call.callee {
@@ -237,6 +240,6 @@ mod tests {
             .iter()
             .map(|(callee, row)| (groups.key(*callee), row.count, row.total.0, row.self_time.0))
             .collect();
-        assert_eq!(rows, [(Some(1), 3, 57, 42), (Some(2), 1, 20, 11)]);
+        assert_eq!(rows, [(Some(1), 3, 57, 42), (Some(2), 1, 16, 11)]);
     }
 }

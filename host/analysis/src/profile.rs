@@ -19,7 +19,7 @@
 
 use kymo_event::{Duration, EventKind, EventRef, FunctionId, InterruptId};
 
-use crate::calls::{Callee, Counts, End, How, Repair, Step};
+use crate::calls::{Ahead, Callee, Counts, End, How, Repair, Step};
 use crate::recursion::Recursion;
 use crate::replay::{Observer, Origin};
 
@@ -309,12 +309,27 @@ impl Sums {
         Some(row.whole())
     }
 
-    /// Subtracts excess self time, which did not pass.
-    fn take_off(&mut self, by: Duration) {
-        let rest = by - self.plain.self_time;
-        self.plain.self_time = self.plain.self_time - by;
-        self.others.self_time = self.others.self_time - rest;
-        self.others.self_max = self.others.self_max - rest;
+    /// Subtracts excess time, which did not pass. (It stays in the least and the longest duration.)
+    fn take_off(&mut self, ahead: &Ahead) {
+        let by = ahead.by;
+        let (plain, others) = (&mut self.plain, &mut self.others);
+        if ahead.own {
+            let rest = by - plain.self_time;
+            plain.self_time = plain.self_time - by;
+            others.self_time = others.self_time - rest;
+            others.self_max = others.self_max - rest;
+        }
+        let of_plain = match ahead.recursive {
+            true => &mut plain.nested,
+            false => &mut plain.total,
+        };
+        let rest = by - *of_plain;
+        *of_plain = *of_plain - by;
+        others.sum = others.sum - rest;
+        if !ahead.recursive {
+            others.total = others.total - rest;
+            others.total_max = others.total_max - rest;
+        }
     }
 }
 
@@ -336,7 +351,7 @@ impl Profile {
         Self::default()
     }
 
-    /// Processes a step; only ends matter, and excess self time that a clock charged.
+    /// Processes a step; only ends matter, and excess time that a clock charged.
     #[inline(always)]
     pub fn add(&mut self, step: &Step<'_>) {
         match step {
@@ -353,7 +368,7 @@ impl Profile {
                     self.add_other(*end);
                 }
             }
-            Step::ClockAhead { callee, by, .. } => self.sums(*callee).take_off(*by),
+            Step::ClockAhead(ahead) => self.sums(ahead.callee).take_off(ahead),
             Step::Event { event, .. } if is_loss(*event) => self.recursion.lose(),
             _ => {}
         }

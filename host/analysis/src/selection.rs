@@ -14,6 +14,7 @@ use kymo_event::{
 use kymo_symbols::{Symbols, spellings};
 
 use crate::calls::{Begin, CallId, Callee, End, Step, TrackId, TrackInfo, TrackKind};
+use crate::ended::Ended;
 use crate::replay::Origin;
 use crate::titles;
 use held::Held;
@@ -108,6 +109,8 @@ pub(crate) struct Chooser {
     chosen: Chosen,
     unmet: Unmet,
     held: Held,
+    /// Whether calls that have ended were shown: a clock may turn out to have been ahead in them.
+    ended: Ended<bool>,
 }
 
 /// Numbers of selected events.
@@ -167,6 +170,7 @@ impl Chooser {
             needs_events: selection.needs_events(),
             unmet: Unmet::new(&selection.events.conditions),
             held: Held::new(selection.min_duration),
+            ended: Ended::default(),
             wants_idle: false,
             selection,
             symbols,
@@ -268,10 +272,17 @@ impl Chooser {
                 Some(begin) => Step::Begin(begin),
                 None => return,
             },
-            Step::End(end) => match self.end(end, chosen, &info.identities) {
-                Some(end) => Step::End(end),
-                None => return,
-            },
+            Step::End(end) => {
+                let shown = self.end(end, chosen, &info.identities);
+                if !info.in_order {
+                    self.ended.add(end.call, shown.is_some());
+                }
+                match shown {
+                    Some(end) => Step::End(end),
+                    None => return,
+                }
+            }
+            Step::ClockAhead(ahead) if self.ended.find(ahead.call) == Some(false) => return,
             // A state change belongs to no event, so only its processor and thread are filtered.
             Step::State { track, cpu, .. } => {
                 let found = self.track(track);

@@ -1,7 +1,7 @@
-//! What can be asked for: the command line as a whole, and the options that several subcommands share.
+//! The command line as a whole, and the options that several subcommands share.
 //!
-//! The options of a single subcommand stand in its module, as `Args`. The help of every subcommand begins with
-//! examples (`before_help`): most readers of a help text want to see what to type.
+//! The options of a single subcommand are the `Args` of its module. The help of every subcommand begins with examples
+//! (`before_help`), because most readers of a help text look for a command line to copy.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -89,6 +89,8 @@ pub enum Command {
     /// Get the recording of a target: show it or save it; say when to record
     Trace(commands::trace::Args),
     /// Stream from a target into a trace directory, until stopped
+    ///
+    /// A target that does not record, and waits for no trigger, is turned on for as long, and off again at the end.
     Record(commands::record::Args),
     /// The table of functions that the target itself keeps
     Profile(commands::profile::Args),
@@ -185,10 +187,14 @@ pub struct InputArgs {
     /// a serial port fetches what a live target has recorded.
     #[arg(
         value_name = "INPUT",
-        required_unless_present_any = ["input_target", "input_serial"],
-        conflicts_with_all = ["input_target", "input_serial"]
+        required_unless_present_any = ["input_core", "input_target", "input_serial"],
+        conflicts_with_all = ["input_core", "input_target", "input_serial"]
     )]
     input: Option<PathBuf>,
+
+    /// A core file or an image of a target's memory in the place of INPUT, which needs --elf.
+    #[arg(id = "input_core", long = "core", value_name = "FILE", conflicts_with_all = ["input_target", "input_serial"])]
+    core: Option<PathBuf>,
 
     /// A live target in the place of INPUT: a serial port, tcp:HOST:PORT, or rtt:HOST:PORT.
     #[arg(id = "input_target", long = "target", value_name = "TARGET", value_parser = target_path, conflicts_with = "input_serial")]
@@ -211,6 +217,10 @@ pub struct InputArgs {
     /// Whether events of a pipe are shown as they come.
     #[arg(skip)]
     pub as_it_comes: bool,
+
+    /// Names of the events that are shown with their fields.
+    #[arg(skip)]
+    pub events: kymo_event::Choice,
 }
 
 impl InputArgs {
@@ -218,12 +228,14 @@ impl InputArgs {
     pub fn new(input: PathBuf, memory: MemoryArgs) -> Self {
         Self {
             input: Some(input),
+            core: None,
             target: None,
             serial: None,
             baud: kymo_link::DEFAULT_BAUD,
             memory,
             ctf: CtfArgs::default(),
             as_it_comes: false,
+            events: kymo_event::Choice::default(),
         }
     }
 }
@@ -274,6 +286,7 @@ impl InputArgs {
     pub fn elsewhere(&self, input: PathBuf) -> Self {
         Self {
             input: Some(input),
+            core: None,
             target: None,
             serial: None,
             ..self.clone()
@@ -282,7 +295,7 @@ impl InputArgs {
 
     /// The input: a path, or the address of a target however it was named.
     pub fn path(&self) -> &Path {
-        let named = [&self.input, &self.target, &self.serial];
+        let named = [&self.input, &self.core, &self.target, &self.serial];
         let named = named.into_iter().flatten().next();
         named.map_or(Path::new("-"), PathBuf::as_path)
     }
@@ -413,10 +426,10 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Short options of `kymo trace` that mean there what they mean in zaru.
+    /// Short options of `kymo trace` with the same meaning as in zaru.
     const OF_ZARU: [char; 9] = ['r', 'l', 't', 's', 'c', 'p', 'e', 'd', 'a'];
 
-    /// Those of `kymo report` that mean there what they mean in fdd.
+    /// Short options of `kymo report` with the same meaning as in fdd.
     const OF_FDD: [char; 5] = ['t', 'e', 'f', 'l', 'd'];
 
     #[test]

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::replay::Window;
 use kymo_event::{
-    Addr, Cpu, EventKind, EventRef, Filter, Operand, RowKind, Space, StreamInfo, Subject, ThreadId,
-    Tid, Time, TraceInfo, Unmet,
+    Addr, Choice, Cpu, EventKind, EventRef, Filter, Operand, RowKind, Space, StreamInfo, Subject,
+    ThreadId, Tid, Time, TraceInfo, Unmet,
 };
 
 use crate::context::Context;
@@ -29,6 +29,8 @@ pub struct Chooser {
     left_out: u64,
     /// The fields in conditions that no event has.
     unmet: Unmet,
+    /// Whether an event has a chosen name, if there are conditions.
+    any_named: bool,
 }
 
 /// An event, with the trace's names.
@@ -47,6 +49,7 @@ impl Chooser {
             everything: filter.is_everything(),
             conditional: !filter.conditions.is_empty(),
             unmet: Unmet::new(&filter.conditions),
+            any_named: false,
             filter,
             streams: Vec::new(),
             kept: 0,
@@ -78,7 +81,10 @@ impl Chooser {
         }
         let (begin, end) = self.filter.span();
         remark_nothing_chosen(Window { begin, end }, self.left_out, span, context);
-        check_fields(&self.unmet)
+        match self.any_named {
+            true => check_fields(&self.unmet, self.filter.events != Choice::default()),
+            false => Ok(()),
+        }
     }
 
     fn wants(&mut self, event: EventRef<'_>, info: &TraceInfo, names: &Names<'_>) -> bool {
@@ -124,7 +130,11 @@ impl Chooser {
             }),
         };
         let fields = event.event.map_or(&[][..], |event| &event.fields);
-        self.unmet.meet(&named, fields);
+        // Of others, the source need not have read the fields.
+        if self.conditional && self.filter.wants_name(&named) {
+            self.any_named = true;
+            self.unmet.meet(&named, fields);
+        }
         self.filter.wants(&named)
     }
 }

@@ -38,6 +38,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct Follow {
     live: LiveTrace,
     symbols: Arc<Symbols>,
+    /// Where symbols of files come from that the trace names later, and how many it has named so far.
+    files: SymbolArgs,
+    mapped: usize,
     declared: Declarations,
     feeder: Feeder,
     remarks: Remarks,
@@ -84,7 +87,7 @@ impl Follow {
         recording::check(&connected)?;
         live_stream::check(&connected)?;
         let reported = connected.target.send_time().map_err(explain)?;
-        let symbols = Arc::new(symbols.load(&trace_info(&connected.identity), context)?);
+        let loaded = Arc::new(symbols.load(&trace_info(&connected.identity), context)?);
         let live = LiveTrace::of_target(
             &connected.identity,
             &connected.name(),
@@ -100,7 +103,7 @@ impl Follow {
         let drain = move || drain(connected, &target, stream, sender, &remarks);
         let thread = Some(std::thread::spawn(drain));
         let feeder = Feeder::Target { packets, thread };
-        Self::begin(live, symbols, feeder, context.remarks())
+        Self::begin(live, (loaded, symbols), feeder, context.remarks())
     }
 
     /// Follows a directory.
@@ -132,23 +135,31 @@ impl Follow {
             },
         );
         let (tail, live) = opened.map_err(|error| refused(&error))?;
-        let symbols = Arc::new(symbols.load(live.info(), context)?);
+        let loaded = Arc::new(symbols.load(live.info(), context)?);
         let cancel = Interruptible::new()?;
         let feeder = Feeder::Directory { tail, cancel };
-        Self::begin(live, symbols, feeder, context.remarks())
+        Self::begin(live, (loaded, symbols), feeder, context.remarks())
     }
 
     /// Waits until the streams are known, because the output depends on them.
     fn begin(
         live: LiveTrace,
-        symbols: Arc<Symbols>,
+        (symbols, files): (Arc<Symbols>, &SymbolArgs),
         feeder: Feeder,
         remarks: &Remarks,
     ) -> Result<Self, Report> {
         let mut follow = Self {
+            mapped: live
+                .info()
+                .identities
+                .spaces()
+                .iter()
+                .map(|it| it.mappings.len())
+                .sum(),
             live,
             declared: declared(&symbols),
             symbols,
+            files: files.clone(),
             feeder,
             remarks: remarks.clone(),
             read: Vec::new(),
@@ -164,6 +175,18 @@ impl Follow {
 
     /// Polls for more packets, and waits for them at most for `wait`.
     fn feed(&mut self, wait: Duration) -> Result<Fed, Report> {
+        let fed = self.take(wait)?;
+        // A process names its files in its stream.
+        let (info, before) = (self.live.info(), self.mapped);
+        let note = &mut |text| self.remarks.note(text);
+        self.mapped = self.files.load_mapped(info, &self.symbols, before, note);
+        if self.mapped > before {
+            self.declared = declared(&self.symbols);
+        }
+        Ok(fed)
+    }
+
+    fn take(&mut self, wait: Duration) -> Result<Fed, Report> {
         match &mut self.feeder {
             Feeder::Target { packets, .. } => match packets.recv_timeout(wait) {
                 Ok(packet) => {

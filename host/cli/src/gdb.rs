@@ -141,8 +141,14 @@ fn dump(
         drop(debugger);
         "stays halted"
     } else {
-        debugger.detach().map_err(explain)?;
-        "runs on"
+        // What was read is whole, whatever becomes of the target.
+        match debugger.detach() {
+            Ok(()) => "runs on",
+            Err(error) => {
+                context.warn(format_args!("{name}: the target stays halted: {error}"));
+                "stays halted"
+            }
+        }
     };
     context.note(format_args!(
         "{name}: {} of memory read in {:.1} s; debug servers halt a target meanwhile; it {now}",

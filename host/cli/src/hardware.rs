@@ -22,7 +22,9 @@ use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::snapshot::Snapshot;
 
 use kymo_read::OpenOptions;
+use kymo_read::coresight::GivenSymbols;
 
+use crate::args::SymbolArgs;
 use crate::diagnostic::Report;
 use crate::input::name_of;
 use crate::render::escape::escaped;
@@ -214,16 +216,35 @@ pub struct Opened {
     pub conversion: Option<TimeConversion>,
     /// Mappings without a file.
     pub missing: Vec<Missing>,
+    /// Whether it is a recording of processes, not of a machine.
+    pub is_of_processes: bool,
     /// Remarks about the input as a whole.
     pub remarks: Vec<Remark>,
+    /// The symbol files that the user gave.
+    pub given: GivenSymbols,
 }
 
-/// Opens an input of hardware trace: a snapshot, a raw buffer of cores that run `programs`, or a perf.data with its
-/// binaries.
+/// Opens an input of hardware trace: a snapshot, a raw buffer of cores that run the program of `symbols`, or a perf.data
+/// with its binaries.
 ///
 /// # Errors
-/// When it is none of these, or cannot be read.
+/// When it is none of these, or cannot be read, or a file of symbols cannot.
 pub fn open(
+    path: &Path,
+    binaries: &BinaryArgs,
+    symbols: &SymbolArgs,
+    wants_code: bool,
+) -> Result<Opened, Report> {
+    let mut opened = open_without_symbols(path, binaries, &symbols.elf, wants_code)?;
+    let files = symbols.files();
+    let given = GivenSymbols::open(&files, &opened.buffers, opened.is_of_processes);
+    let (given, unfit) = given.map_err(|error| crate::input::symbols::unreadable(&error))?;
+    opened.given = given;
+    opened.remarks.extend(unfit);
+    Ok(opened)
+}
+
+fn open_without_symbols(
     path: &Path,
     binaries: &BinaryArgs,
     programs: &[PathBuf],
@@ -244,6 +265,8 @@ pub fn open(
             threads: BTreeMap::new(),
             conversion: None,
             missing: Vec::new(),
+            is_of_processes: false,
+            given: GivenSymbols::default(),
         });
     }
     if Snapshot::is_at(path) {
@@ -260,6 +283,8 @@ pub fn open(
             threads: BTreeMap::new(),
             conversion: None,
             missing: Vec::new(),
+            is_of_processes: false,
+            given: GivenSymbols::default(),
         });
     }
     let records = perf::records(path);
@@ -304,6 +329,8 @@ pub fn open(
         threads: recording.threads,
         conversion: recording.conversion,
         missing,
+        is_of_processes: true,
+        given: GivenSymbols::default(),
     })
 }
 

@@ -7,6 +7,8 @@ mod images;
 mod placing;
 mod refused;
 mod remarks;
+
+pub use remarks::WALL_TIMES;
 mod replaying;
 pub mod symbols;
 mod unfit;
@@ -181,19 +183,20 @@ impl Trace {
             }
         };
         recording::check(&live)?;
-        let symbols = Arc::new(symbols.load(&trace_info(&live.identity), context)?);
+        let loaded = Arc::new(symbols.load(&trace_info(&live.identity), context)?);
         let captured = recording::fetch(&mut live, context)?;
-        Self::of_dump(live.name(), captured, symbols, wanted, context)
+        Self::of_dump(live.name(), captured, (loaded, symbols), wanted, context)
     }
 
-    /// The trace in a target's dump. If the dump is incomplete, the [`verdict`](Self::verdict) reports why.
+    /// The trace in a target's dump, with the symbols for it, and the arguments that they come from. If the dump is
+    /// incomplete, the [`verdict`](Self::verdict) reports why.
     ///
     /// # Errors
     /// When it contains no trace.
     pub fn of_dump(
         name: String,
         captured: Captured,
-        symbols: Arc<Symbols>,
+        (symbols, files): (Arc<Symbols>, &SymbolArgs),
         wanted: Wanted,
         context: &Context,
     ) -> Result<Self, Report> {
@@ -210,6 +213,7 @@ impl Trace {
         let mut source =
             source.map_err(|error| incomplete.clone().unwrap_or_else(|| refused(&error)))?;
         kymo::add_host_check(source.info_mut(), host);
+        files.load_mapped(source.info(), &symbols, 0, &mut |text| context.note(text));
         let trace = Self {
             incomplete,
             ..Self::with_symbols(name, source, symbols)
@@ -468,8 +472,10 @@ pub fn open(
         align: input.ctf.align.clone(),
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
+        symbols: symbols.files(),
         console_dump: input.ctf.dump,
         as_it_comes: input.as_it_comes,
+        events: input.events.clone(),
         ..open_options(
             &input.ctf.binaries,
             &symbols.elf,

@@ -4,9 +4,10 @@
 //! Otherwise it ends the process, after removing incomplete files.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use kymo_link::Cancel;
 
@@ -15,11 +16,16 @@ use crate::diagnostic::Report;
 /// The exit code of a process that ctrl-C ended, as in shells.
 const INTERRUPTED: i32 = 130;
 
+/// Time after a signal in which another one is the same request: `timeout` signals the process, and then its group.
+const SAME_REQUEST: Duration = Duration::from_millis(250);
+
 /// State of the handler.
 #[derive(Default)]
 struct State {
     /// Cancelled by the next signal.
     waiting: Option<Cancel>,
+    /// The time of the signal that cancelled it.
+    cancelled: Option<Instant>,
     /// Files and directories to remove.
     temporaries: Vec<PathBuf>,
     /// Further actions before the process ends.
@@ -28,6 +34,7 @@ struct State {
 
 static STATE: Mutex<State> = Mutex::new(State {
     waiting: None,
+    cancelled: None,
     temporaries: Vec::new(),
     last: Vec::new(),
 });
@@ -60,7 +67,18 @@ fn handle() {
     let mut state = state();
     if let Some(cancel) = state.waiting.as_ref().filter(|flag| !flag.is_cancelled()) {
         cancel.cancel();
+        state.cancelled = Some(Instant::now());
         return;
+    }
+    if let (Some(_), Some(cancelled)) = (&state.waiting, state.cancelled) {
+        if cancelled.elapsed() < SAME_REQUEST {
+            return;
+        }
+        // (If standard error is closed, nobody reads it.)
+        let _ = writeln!(
+            io::stderr(),
+            "kymo: ended at once by a second signal: the end of what was recorded may be missing"
+        );
     }
     for path in state.temporaries.drain(..) {
         remove(&path);

@@ -16,7 +16,7 @@ use crate::target::{Live, What, explain};
 /// Checks that a target records events at all.
 ///
 /// # Errors
-/// When it was built without.
+/// When its recorder was built without events.
 pub fn check(live: &Live) -> Result<(), Report> {
     if live.identity.capabilities.trace {
         return Ok(());
@@ -48,7 +48,7 @@ impl Captured {
 /// Fetches the whole recording of a target. Reports on stderr what a user must know about it.
 ///
 /// # Errors
-/// When nothing arrived; a part is a [`Dump`] too ([`incomplete`](crate::target::incomplete)).
+/// When nothing arrived. A partial dump is returned as well ([`incomplete`](crate::target::incomplete) reports it).
 pub fn fetch(live: &mut Live, context: &Context) -> Result<Captured, Report> {
     // Read before the dump, because new events are discarded on purpose while it is sent.
     let status = live.target.status().map_err(explain)?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use kymo_ctf::metadata::Scope;
-use kymo_ctf::{Container, Trace, Visitor};
+use kymo_ctf::{Container, Origin, Trace, Visitor};
 use kymo_event::{Cpu, Operand, Subject, Tid, Time};
 
 /// The name of a stream in messages: its trace, if there are several, and its file.
@@ -15,6 +15,16 @@ pub fn stream_name(traces: &[Trace], trace: usize, stream: usize) -> String {
     match trace.name() {
         "" => stream.to_owned(),
         name => format!("{name}/{stream}"),
+    }
+}
+
+/// As [`stream_name`], but for one of the stream's files.
+pub fn file_name(traces: &[Trace], origin: Origin, file: u32) -> String {
+    let trace = traces.get(origin.trace);
+    let file = trace.and_then(|trace| trace.files(origin.stream).nth(file as usize));
+    match (trace.map_or("", Trace::name), file.unwrap_or_default()) {
+        ("", file) => file.to_owned(),
+        (name, file) => format!("{name}/{file}"),
     }
 }
 
@@ -94,8 +104,8 @@ fn operand<'a>(value: &kymo_ctf::Value<'a>) -> Option<Operand<'a>> {
 /// Finds a nested field by its path: names and indices of elements, separated by dots.
 struct Inside<'p, 'a> {
     path: &'p str,
-    /// The open fields: the path to each, and the number of fields in it so far; `None` where a variant or an
-    /// optional field stands for its content.
+    /// The open fields: the path to each, and the number of fields in it so far; `None` for a variant or an optional
+    /// field, whose content has the same path.
     open: Vec<(String, Option<u64>)>,
     found: Option<Operand<'a>>,
 }

@@ -108,7 +108,7 @@ fn write(content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<PathBu
                 return match content(&mut file) {
                     Ok(()) => Ok(path),
                     Err(error) => {
-                        // A file that can't be removed belongs to what is reported as lost.
+                        // A failure to remove the file is ignored, because the write error is reported.
                         let _ = fs::remove_file(&path);
                         Err(error)
                     }

@@ -141,8 +141,8 @@ impl RecordCount {
 /// Checks the fields that conditions refer to, after nothing was selected.
 ///
 /// # Errors
-/// If no event has one of them; the report lists the existing fields.
-pub fn check_fields(unmet: &Unmet) -> Result<(), Report> {
+/// If no event has one of them; the report lists the existing fields. `named`: whether events were chosen by name.
+pub fn check_fields(unmet: &Unmet, named: bool) -> Result<(), Report> {
     /// Maximum number of names listed; further ones are only counted.
     const LISTED: usize = 40;
     let missing: Vec<&str> = unmet.fields().collect();
@@ -159,7 +159,8 @@ pub fn check_fields(unmet: &Unmet) -> Result<(), Report> {
         _ => format!("their fields are {}", names.join(", ")),
     };
     let missing = missing.join(" or ");
-    Err(Report::new(format_args!("no event has a field {missing}")).help(known))
+    let events = if named { "event of that name" } else { "event" };
+    Err(Report::new(format_args!("no {events} has a field {missing}")).help(known))
 }
 
 /// Reports if no event of a trace was in the window, or selected.
@@ -183,7 +184,7 @@ pub fn remark_replay(replay: &Replay, span: Span, context: &Context) -> Result<(
         ));
     }
     match replay.unmet().filter(|_| none_chosen) {
-        Some(unmet) => check_fields(unmet),
+        Some(unmet) => check_fields(unmet, false),
         None => Ok(()),
     }
 }

@@ -81,7 +81,7 @@ const HEADER: &[u8] = b";\n; Version     SEGGER SystemViewer compatible\n; Autho
 pub struct Limits {
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Stop when there are so many bytes.
+    /// Stop after this number of bytes.
     pub bytes: Option<u64>,
 }
 
@@ -113,7 +113,7 @@ pub fn record(
         if stopped.is_some_and(|stopped| stopped.elapsed() >= LAST_WORDS) {
             break;
         }
-        // What comes beyond the limit is not wanted, last words or not.
+        // The limit also applies to the data that remains after the command to stop.
         let most = limits.bytes.map_or(u64::MAX, |most| most - bytes);
         let room = usize::try_from(most).unwrap_or(usize::MAX);
         if room == 0 {
@@ -124,9 +124,9 @@ pub fn record(
             Ok(read) => {
                 bytes += read as u64;
                 if let Err(error) = file.write_all(buffer.get(..read).unwrap_or_default()) {
-                    // It goes on recording otherwise.
+                    // Without this the target would continue to record.
                     session.stop(LAST_WORDS);
-                    // What can't be read back or cut, as a pipe can't, ends within a packet.
+                    // An output that can't be read back or truncated, such as a pipe, ends within a packet.
                     let _ = whole_packets(output).and_then(|whole| file.cut(whole));
                     return Err(file.unwritten(&error, bytes));
                 }
@@ -158,7 +158,7 @@ pub fn record(
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many bytes of a recording, behind its header, are whole packets.
+/// Number of bytes of whole packets in a recording, without the file's header.
 fn whole_packets(path: &Path) -> io::Result<u64> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(HEADER.len() as u64))?;
@@ -181,7 +181,7 @@ fn whole_packets(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// A target's bytes as something to read; it ends when the user has seen enough.
+/// Reader of a target's stream, which ends at ctrl-C.
 struct Reader {
     session: Session,
     cancel: Cancel,
@@ -203,7 +203,7 @@ impl Read for Reader {
     }
 }
 
-/// A recording that is still coming.
+/// Trace of a target that is shown while it records.
 pub struct Follow {
     trace: Trace,
     _interruptible: Interruptible,
@@ -237,10 +237,10 @@ impl Follow {
         })
     }
 
-    /// Whether all of it could be read.
+    /// Exit code after the trace was read.
     ///
     /// # Errors
-    /// If not.
+    /// If the trace was damaged.
     pub fn verdict(&self) -> Result<ExitCode, Report> {
         self.trace.verdict()
     }

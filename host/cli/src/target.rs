@@ -442,7 +442,7 @@ impl Live {
                  contents: give it a section that is neither loaded nor cleared (.noinit); or the \
                  program sets others when it starts"
             } else {
-                "it was built without kymo_config.retained"
+                "it was built without kymo_config.retained, or its library without the part `retained`"
             };
             context.warn(format_args!(
                 "trigger and stopper did not survive the reboot, they were {before} and are {after}: \
@@ -453,14 +453,16 @@ impl Live {
         if conditions != after {
             context.warn(format_args!(
                 "the conditions of trigger and stopper did not survive the reboot, they were {conditions} and are \
-                 {after}: the program has no kymo_config.retained, or in memory that start-up code writes"
+                 {after}: the program has no kymo_config.retained, or in memory that start-up code writes, or its \
+                 library has no part `retained`"
             ));
         }
         let after = self.settings(DURATION)?;
         if duration != after {
             context.warn(format_args!(
                 "duration mode's settings did not survive the reboot, they were {duration} and are {after}: \
-                 KYMO_DURATION has no .retained, or that or the filter lies in memory that start-up code writes"
+                 KYMO_DURATION has no .retained, or that or the filter lies in memory that start-up code writes, \
+                 or the library has no part `retained`"
             ));
         }
         Ok(())

@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     }
     if (status != 0)
         fprintf(stderr, "error: %s\n", kymo_coresight_error());
-    /* Why a result is empty, or what it lacks. */
+    /* The warnings say why a result is empty or incomplete. */
     for (size_t at = 0; at < kymo_coresight_warnings(trace); at++)
         fprintf(stderr, "warning: %s\n", kymo_coresight_warning(trace, at));
     kymo_coresight_free(trace);

@@ -1,6 +1,6 @@
 /* Decoder for Arm CoreSight hardware trace, for C and C++: libkymo_coresight.
  *
- * A trace is opened from a file, or built from a buffer, its sources (trace units) and the memory that their cores ran.
+ * A trace is opened from a file, or built from a buffer, its sources (trace units) and the code memory of their cores.
  * Callbacks receive its packets, its elements (ranges of executed instructions, exceptions, times), or the execution
  * count of each straight run of instructions.
  *
@@ -26,7 +26,7 @@ typedef struct kymo_coresight kymo_coresight;
 enum {
     KYMO_CORESIGHT_UNFORMATTED = 0, /* bytes of one source, without frames (TRBE) */
     KYMO_CORESIGHT_MEMORY = 1,      /* frames from the first byte on (ETB, ETF, ETR) */
-    KYMO_CORESIGHT_TPIU = 2,        /* what a trace port emits: frames among synchronization words */
+    KYMO_CORESIGHT_TPIU = 2,        /* output of a trace port: frames and synchronization words */
     KYMO_CORESIGHT_DSTREAM = 3,     /* blocks of a DSTREAM probe */
 };
 
@@ -51,7 +51,7 @@ typedef struct {
     uint32_t registers[7];
 } kymo_coresight_source;
 
-/* Memory spaces, to be combined; 0 is all of them. */
+/* Memory spaces, which can be combined; 0 means all of them. */
 enum {
     KYMO_CORESIGHT_EL1S = 0x01,
     KYMO_CORESIGHT_EL1N = 0x02,
@@ -65,13 +65,13 @@ enum {
 
 /* Kinds of elements, each with the fields that are valid besides `buffer`, `trace_id` and `offset`. */
 enum {
-    KYMO_CORESIGHT_NO_SYNC = 0,        /* nothing is known until the next synchronization; number: why */
-    KYMO_CORESIGHT_TRACE_ON = 1,       /* tracing begins; number: 0 normal, 1 after an overflow, 2 after debug state */
-    KYMO_CORESIGHT_END = 2,            /* of the trace; number: why */
-    KYMO_CORESIGHT_CONTEXT = 3,        /* level, security, isa, context_id, vmid */
+    KYMO_CORESIGHT_NO_SYNC = 0,        /* nothing is known until the next synchronization; number: the reason */
+    KYMO_CORESIGHT_TRACE_ON = 1,       /* tracing begins; number: 0 normal, 1 overflow, 2 debug state; cycles */
+    KYMO_CORESIGHT_END = 2,            /* end of the trace; number: the reason */
+    KYMO_CORESIGHT_CONTEXT = 3,        /* level, security, isa, context_id, vmid, cycles */
     KYMO_CORESIGHT_RANGE = 4,          /* start, end, count, isa, flags, cycles */
-    KYMO_CORESIGHT_RANGE_NO_PATH = 5,  /* start, end (where it goes on), count (0: unknown) */
-    KYMO_CORESIGHT_NOT_ACCESSIBLE = 6, /* start, of code that no memory has; space */
+    KYMO_CORESIGHT_RANGE_NO_PATH = 5,  /* start, end (where execution continues), count (0: unknown) */
+    KYMO_CORESIGHT_NOT_ACCESSIBLE = 6, /* start: address without memory; space */
     KYMO_CORESIGHT_ADDRESS_UNKNOWN = 7,
     KYMO_CORESIGHT_EXCEPTION = 8,      /* number; start: preferred return address, with KYMO_CORESIGHT_HAS_ADDRESS */
     KYMO_CORESIGHT_EXCEPTION_RETURN = 9,
@@ -79,26 +79,26 @@ enum {
     KYMO_CORESIGHT_CYCLES = 11,        /* cycles */
     KYMO_CORESIGHT_EVENT = 12,         /* number; -1: the trigger */
     KYMO_CORESIGHT_TIMESTAMP_MARKER = 13,
-    KYMO_CORESIGHT_TRANSACTION = 14,   /* number: 0 under way, 1 start, 2 commit, 3 fail */
+    KYMO_CORESIGHT_TRANSACTION = 14,   /* number: 0 in progress, 1 start, 2 commit, 3 fail */
     KYMO_CORESIGHT_INSTRUMENTATION = 15, /* level, value */
-    /* ETMv4: conditional instructions that are no branches; value: the key that instruction and result have in common */
+    /* ETMv4: conditional instructions other than branches; value: the key that relates instruction and result */
     KYMO_CORESIGHT_CONDITIONAL_INSTRUCTION = 16,
     KYMO_CORESIGHT_CONDITIONAL_RESULT = 17, /* number: 0 failed, 1 passed, 2 unknown, 0x10 | NZCV */
     KYMO_CORESIGHT_CONDITIONAL_FLUSH = 18,
-    /* ETMv3: loads and stores, as far as they are traced */
+    /* ETMv3: traced loads and stores */
     KYMO_CORESIGHT_DATA = 19,            /* start: address, with HAS_ADDRESS; value, with HAS_VALUE */
     KYMO_CORESIGHT_STORE_FAILED = 20,
-    KYMO_CORESIGHT_DATA_SUPPRESSED = 21, /* left out by the trace unit */
-    /* STM: number: master << 16 | channel; value, and in count its bits; start: timestamp, with HAS_TIMESTAMP */
+    KYMO_CORESIGHT_DATA_SUPPRESSED = 21, /* omitted by the trace unit */
+    /* STM: number: master << 16 | channel; value; count: its size in bits; start: timestamp, with HAS_TIMESTAMP */
     KYMO_CORESIGHT_STM_DATA = 22,
-    KYMO_CORESIGHT_STM_MARKER = 23,      /* data that is marked, or without bits a flag */
+    KYMO_CORESIGHT_STM_MARKER = 23,      /* data with a marker, or a flag if its size is 0 */
     KYMO_CORESIGHT_STM_TRIGGER = 24,
     KYMO_CORESIGHT_STM_FREQUENCY = 25,   /* value: Hz */
     KYMO_CORESIGHT_STM_ERROR = 26,       /* messages are lost */
-    /* ITM: value, and in count its bits */
+    /* ITM: value; count: its size in bits */
     KYMO_CORESIGHT_ITM_SOFTWARE = 27,    /* number: stimulus port */
     KYMO_CORESIGHT_ITM_HARDWARE = 28,    /* number: discriminator of the DWT's packet */
-    KYMO_CORESIGHT_ITM_LOCAL_TIME = 29,  /* number: how it is delayed; value: ticks since the beginning or a loss */
+    KYMO_CORESIGHT_ITM_LOCAL_TIME = 29,  /* number: kind of delay; value: ticks since the beginning or the last loss */
     KYMO_CORESIGHT_ITM_GLOBAL_TIME = 30, /* value */
 };
 
@@ -113,8 +113,8 @@ enum {
     KYMO_CORESIGHT_BAD_OPCODE = 6,
     KYMO_CORESIGHT_END_OF_TRACE = 7,
     KYMO_CORESIGHT_TRUNCATED = 8, /* the recorder's buffer was full */
-    KYMO_CORESIGHT_PARTIAL = 9,   /* the recorder reports gaps in the trace before */
-    KYMO_CORESIGHT_COLLISION = 10, /* another user of the trace unit has the missing trace */
+    KYMO_CORESIGHT_PARTIAL = 9,   /* the recorder reports gaps in the trace before this */
+    KYMO_CORESIGHT_COLLISION = 10, /* another user of the trace unit received the missing trace */
 };
 
 /* Instruction sets. */
@@ -129,25 +129,25 @@ enum {
 
 /* Flags of elements. The first six describe the last instruction of a range. */
 enum {
-    KYMO_CORESIGHT_TAKEN = 1 << 0,       /* it executed; for a branch: was taken */
-    KYMO_CORESIGHT_CONDITIONAL = 1 << 1, /* on a condition */
+    KYMO_CORESIGHT_TAKEN = 1 << 0,       /* it was executed; a branch: it was taken */
+    KYMO_CORESIGHT_CONDITIONAL = 1 << 1, /* it is conditional */
     KYMO_CORESIGHT_BRANCH = 1 << 2,      /* direct or indirect */
     KYMO_CORESIGHT_INDIRECT = 1 << 3,    /* its target is in a register or in memory */
     KYMO_CORESIGHT_CALL = 1 << 4,
-    KYMO_CORESIGHT_RETURN = 1 << 5,      /* from a call or from an exception */
+    KYMO_CORESIGHT_RETURN = 1 << 5,      /* from a call or an exception */
     KYMO_CORESIGHT_HAS_ADDRESS = 1 << 6,
     KYMO_CORESIGHT_HAS_CYCLES = 1 << 7,
     KYMO_CORESIGHT_HAS_CONTEXT_ID = 1 << 8,
     KYMO_CORESIGHT_HAS_VMID = 1 << 9,
     KYMO_CORESIGHT_HAS_LEVEL = 1 << 10,
-    KYMO_CORESIGHT_HAS_VALUE = 1 << 11,     /* of data */
-    KYMO_CORESIGHT_HAS_TIMESTAMP = 1 << 12, /* of a message of an STM: in `start` */
+    KYMO_CORESIGHT_HAS_VALUE = 1 << 11,     /* data: `value` is valid */
+    KYMO_CORESIGHT_HAS_TIMESTAMP = 1 << 12, /* STM message: `start` is its timestamp */
 };
 
 typedef struct {
-    uint64_t offset;   /* of the packet that it comes from, in its buffer */
+    uint64_t offset;   /* offset of its packet in the buffer */
     uint64_t start;    /* address of the first instruction */
-    uint64_t end;      /* address behind the last one */
+    uint64_t end;      /* address after the last instruction */
     uint64_t value;
     uint32_t buffer;   /* number of the buffer, from 0 */
     uint32_t count;    /* instructions */
@@ -168,7 +168,7 @@ typedef struct {
 
 /* Packet. */
 typedef struct {
-    uint64_t offset;      /* of its first byte, in its buffer */
+    uint64_t offset;      /* offset of its first byte in the buffer */
     const uint8_t *bytes; /* valid during the callback, as is the text */
     size_t size;
     const char *text;     /* name and meaning, as trc_pkt_lister prints them */
@@ -182,9 +182,9 @@ typedef struct {
     uint64_t start;
     uint64_t end;
     uint64_t executions;
-    uint64_t taken;    /* how often its last instruction, if a branch, was taken */
+    uint64_t taken;    /* number of times that its last instruction was taken, if that is a branch */
     uint32_t count;    /* instructions */
-    uint32_t thread;   /* whose context ID the trace had; 0 if none */
+    uint32_t thread;   /* context ID in the trace; 0 if there was none */
     uint8_t isa;
     uint8_t last_size;
     uint8_t reserved[6];
@@ -196,12 +196,13 @@ typedef struct {
     uint64_t ranges;
     uint64_t instructions;
     uint64_t exceptions;
-    uint64_t without_path;   /* instructions of which only the number is known */
-    uint64_t not_accessible; /* times that execution went where no memory has the code */
-    uint64_t unsynced;       /* times that trace was lost: overflow, wrong packet, code that does not fit */
+    uint64_t without_path;   /* instructions whose addresses are not known, only their number */
+    uint64_t not_accessible; /* number of times that execution reached an address without memory */
+    uint64_t unsynced;       /* number of losses of trace: overflow, invalid packet, code that does not match */
 } kymo_coresight_totals;
 
-/* Callbacks return 0 to continue, any other value to stop. */
+/* Callbacks return 0 to continue, any other value to stop. They may call other functions of the same trace, except those
+ * that change it: kymo_coresight_add_source, kymo_coresight_add_memory, kymo_coresight_add_file and kymo_coresight_free. */
 typedef int (*kymo_coresight_on_element)(void *user, const kymo_coresight_element *element);
 typedef int (*kymo_coresight_on_packet)(void *user, const kymo_coresight_packet *packet);
 typedef int (*kymo_coresight_on_run)(void *user, const kymo_coresight_run *run);
@@ -217,8 +218,8 @@ kymo_coresight *kymo_coresight_of_bytes(const uint8_t *bytes, size_t size, uint3
 /* Adds a source to all buffers. */
 int kymo_coresight_add_source(kymo_coresight *trace, const kymo_coresight_source *source);
 
-/* Adds memory to the cores of all sources: `size` bytes, which are copied. At an address in several parts, the part
- * added first wins. */
+/* Adds memory to the cores of all sources: `size` bytes, which are copied. If parts overlap, the one with the highest
+ * start address is used; of parts with the same start address, the one added first. */
 int kymo_coresight_add_memory(kymo_coresight *trace, uint64_t address, const uint8_t *bytes, size_t size, uint8_t space);
 
 /* Adds memory from a file: `size` bytes from `offset` on, or up to the end of a shorter file. */
@@ -228,14 +229,16 @@ int kymo_coresight_add_file(kymo_coresight *trace, uint64_t address, const char 
 /* Returns the number of buffers of the trace. */
 size_t kymo_coresight_buffers(const kymo_coresight *trace);
 
-/* Number and names of files that the trace names and that were not found. The name after the last one is NULL. */
+/* Number and names of the files mapped in a perf.data recording that were not found; for a snapshot directory, error
+ * messages for the parts that could not be read. The text after the last one is NULL. */
 size_t kymo_coresight_missing(const kymo_coresight *trace);
 const char *kymo_coresight_missing_file(const kymo_coresight *trace, size_t index);
 
 /* Number and texts of the warnings of `kymo`: missing files with their builds, bytes of trace IDs without a source,
- * images that differ. After kymo_coresight_elements and kymo_coresight_runs, also their warnings: execution where no
- * file is, lost trace, code that does not match the trace; after these and kymo_coresight_packets, damage and losses of
- * an STM or ITM. A text is valid until another function of the trace is called; the text after the last one is NULL. */
+ * images that differ. After kymo_coresight_elements and kymo_coresight_runs, also their warnings: execution at
+ * addresses without a file, lost trace, code that does not match the trace; after these and kymo_coresight_packets,
+ * damage and losses of an STM or ITM. A text is valid until another function of the trace is called; the text after
+ * the last one is NULL. */
 size_t kymo_coresight_warnings(const kymo_coresight *trace);
 const char *kymo_coresight_warning(const kymo_coresight *trace, size_t index);
 
@@ -246,7 +249,7 @@ int kymo_coresight_packets(const kymo_coresight *trace, kymo_coresight_on_packet
 int kymo_coresight_elements(const kymo_coresight *trace, kymo_coresight_on_element on_element, void *user);
 
 /* Counts the executions of each straight run, on at most `threads` threads. This is the fastest way to decode a trace.
- * Runs are sorted by address. `on_run` and `totals` may be NULL. */
+ * Runs are sorted by thread and memory map, then by address. `on_run` and `totals` may be NULL. */
 int kymo_coresight_runs(const kymo_coresight *trace, unsigned threads, kymo_coresight_on_run on_run, void *user,
                         kymo_coresight_totals *totals);
 

@@ -72,39 +72,39 @@ fn make(work: impl FnOnce() -> Result<Trace, String>) -> *mut Trace {
 }
 
 /// # Safety
-/// NULL, or a string that ends with a zero.
+/// `text` is NULL, or a string that ends with a zero byte.
 unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, String> {
     if text.is_null() {
         return Err("expected a path, found NULL".into());
     }
-    // SAFETY: it is not NULL, and the caller says that it is a string.
+    // SAFETY: it is not NULL, and the caller guarantees that it is a string.
     let text = unsafe { CStr::from_ptr(text) };
     let text = text.to_str().map_err(|_| "expected a path in UTF-8")?;
     Ok(Path::new(text))
 }
 
 /// # Safety
-/// NULL, or that many bytes.
+/// `bytes` is NULL, or points to `size` bytes.
 unsafe fn bytes<'a>(bytes: *const u8, size: usize) -> Result<&'a [u8], String> {
     match (bytes.is_null(), size) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(format!("expected {size} bytes, found NULL")),
-        // SAFETY: not NULL, and the caller says that there are so many.
+        // SAFETY: it is not NULL, and the caller guarantees `size` bytes.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(bytes, size) }),
     }
 }
 
 /// # Safety
-/// NULL, or a trace of this library that no other thread uses meanwhile.
+/// `trace` is NULL, or a trace of this library that no other thread uses meanwhile.
 unsafe fn reference<'a>(trace: *const Trace) -> Result<&'a Trace, String> {
-    // SAFETY: what is not NULL is a trace, by the caller's word.
+    // SAFETY: the caller guarantees that it is NULL or a trace.
     unsafe { trace.as_ref() }.ok_or_else(|| "expected a trace, found NULL".into())
 }
 
 /// # Safety
-/// As [`reference`], and nothing else refers to it.
+/// As [`reference`], and nothing else refers to the trace.
 unsafe fn reference_mut<'a>(trace: *mut Trace) -> Result<&'a mut Trace, String> {
-    // SAFETY: what is not NULL is a trace that only the caller has.
+    // SAFETY: the caller guarantees that it is NULL, or a trace that only the caller refers to.
     unsafe { trace.as_mut() }.ok_or_else(|| "expected a trace, found NULL".into())
 }
 
@@ -143,11 +143,11 @@ pub unsafe extern "C" fn kymo_coresight_open(
     root: *const c_char,
 ) -> *mut Trace {
     make(|| {
-        // SAFETY: strings, by the caller's word.
+        // SAFETY: the caller guarantees that it is a string.
         let file = unsafe { path(file) }?;
         let root = match root.is_null() {
             true => Path::new("/"),
-            // SAFETY: a string, by the caller's word.
+            // SAFETY: the caller guarantees that it is a string.
             false => unsafe { path(root) }?,
         };
         open(file, root)
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn kymo_coresight_of_bytes(
     layout: u32,
 ) -> *mut Trace {
     make(|| {
-        // SAFETY: so many bytes, by the caller's word.
+        // SAFETY: the caller guarantees `size` bytes.
         let data = unsafe { bytes(data, size) }?;
         let frames = frames::split(data, values::layout(layout)?, TraceId::NONE).into_owned();
         let buffer = Buffer {
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn kymo_coresight_add_memory(
     status(|| {
         // SAFETY: the caller's trace.
         let trace = unsafe { reference_mut(trace) }?;
-        // SAFETY: so many bytes, by the caller's word.
+        // SAFETY: the caller guarantees `size` bytes.
         let data = unsafe { bytes(data, size) }?.to_vec();
         add(trace, "memory".into(), address, data.into(), 0, space)
     })
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn kymo_coresight_add_file(
     status(|| {
         // SAFETY: the caller's trace.
         let trace = unsafe { reference_mut(trace) }?;
-        // SAFETY: a string, by the caller's word.
+        // SAFETY: the caller guarantees that it is a string.
         let file = unsafe { path(file) }?;
         let name = file.display().to_string();
         let all = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
@@ -379,7 +379,7 @@ impl<T> Callback<T> {
     /// Calls the function. Returns whether to continue.
     fn take(&self, value: &T) -> bool {
         match self.function {
-            // SAFETY: a function of this type, by the caller's word; the value lives until it returns.
+            // SAFETY: the caller guarantees a function of this type; the value lives until it returns.
             Some(function) => unsafe { function(self.user, value) == 0 },
             None => false,
         }
@@ -511,7 +511,7 @@ pub unsafe extern "C" fn kymo_coresight_runs(
                 total.add(counts);
             }
         }
-        // SAFETY: NULL, or room for it by the caller's word.
+        // SAFETY: the caller guarantees that it is NULL or writable.
         if let Some(totals) = unsafe { totals.as_mut() } {
             *totals = Totals::new(&total);
         }
@@ -530,7 +530,7 @@ pub unsafe extern "C" fn kymo_coresight_runs(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_coresight_free(trace: *mut Trace) {
     if !trace.is_null() {
-        // SAFETY: made by `make`, and the caller gives it up.
+        // SAFETY: `make` has created it, and the caller no longer uses it.
         drop(unsafe { Box::from_raw(trace) });
     }
 }

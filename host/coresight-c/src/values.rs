@@ -235,8 +235,8 @@ impl Element {
         value
     }
 
-    /// Stores a message of an STM or ITM: its port or channel in `number`, its data in `value`, its size in bits in
-    /// `count`.
+    /// Stores a message of an STM or ITM: its port or channel in `number`, its data in `value`, the data's size in bits
+    /// in `count`.
     fn software(&mut self, software: &Software) -> u8 {
         let (kind, number, value, bits) = match *software {
             Software::Stm(message) => {
@@ -373,7 +373,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Creates a packet. `text` ends with a NUL; it and the bytes must outlive the packet.
+    /// Creates a packet. `text` ends with a zero byte; the text and the packet's bytes must outlive the packet.
     pub(crate) fn new(buffer: u32, entry: &Entry<'_>, text: &str) -> Self {
         Packet {
             offset: entry.offset,

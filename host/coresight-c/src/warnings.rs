@@ -14,9 +14,9 @@ use kymo_coresight::remarks::{self, Remark};
 pub(crate) struct Warnings {
     /// Warnings about the input as a whole.
     opened: Vec<Remark>,
-    /// Missing files of a recording.
+    /// Missing files of a perf.data recording.
     absent: Vec<Missing>,
-    /// Warnings found while instructions were followed, once each.
+    /// Warnings found while the trace was decoded, once each.
     followed: RefCell<(BTreeSet<String>, Vec<Remark>)>,
     /// Cached texts of all warnings, cleared when warnings can change.
     texts: RefCell<Option<Vec<CString>>>,
@@ -38,7 +38,8 @@ impl Warnings {
         self.texts.take();
     }
 
-    /// A source of a buffer, by its place, was followed. The doubts are [located](Doubts::locate).
+    /// Adds the warnings of a decoded source, given by its index in the buffer. Their addresses are
+    /// [located](Doubts::locate) in the images.
     pub fn follow(&self, doubts: &Doubts, buffer: &Buffer, source: usize) {
         let found = remarks::of_doubts(doubts, buffer, source, &self.absent);
         let mut followed = self.followed.borrow_mut();
@@ -51,7 +52,7 @@ impl Warnings {
         self.texts.take();
     }
 
-    /// The messages of a buffer's software were read, of which elements say less than packets.
+    /// Adds the warnings of a buffer's software messages, about which elements contain less than packets.
     pub fn messages(&self, buffer: &Buffer) {
         for (place, stream) in buffer.streams() {
             let Some(source) = buffer.sources.get(place) else {
@@ -63,7 +64,7 @@ impl Warnings {
         }
     }
 
-    /// All of them: damage first, as `kymo` ends with an error for that.
+    /// The texts of all warnings. Damage is first, because `kymo` ends with an error for it.
     pub fn texts(&self, buffers: &[Buffer]) -> Ref<'_, [CString]> {
         let mut texts = self.texts.borrow_mut();
         if texts.is_none() {

@@ -1,9 +1,9 @@
 //! Times of trace events, interpolated between the sparse timestamps or cycle counts of a trace.
 //!
 //! A trace unit traces each instruction, but emits a time only every few hundred instructions. Events between two times
-//! are placed in proportion to the instructions executed between them. The error is at most the distance of the two
-//! times; the clock keeps the widest such distance for reports. If the trace has no times, instruction counts replace
-//! them.
+//! are placed in proportion to the cycles counted between them, or, without cycle counts, to the instructions executed
+//! between them. The error is at most the distance of the two times; the clock keeps the widest such distance for
+//! reports. If the trace has no times, instruction counts replace them.
 //!
 //! Interpolation never crosses a pause, in which the trace unit was off or its trace is lost: events before a pause
 //! follow the clock before it, and events after the pause follow the clock after it. While a filter suppresses tracing
@@ -15,12 +15,17 @@
 //! trace's own times apply again if they are later than all before.
 
 mod base;
+mod cycles;
+mod rate;
 #[cfg(test)]
 mod tests;
 
 pub use base::{first_timestamp, measure};
 
+use crate::element::Element;
 use crate::perf::TimeConversion;
+use cycles::Counts;
+use rate::Rate;
 
 /// Base of the times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +71,10 @@ pub struct Placed<T> {
 #[derive(Debug)]
 struct Interval<T> {
     from: Option<Anchor>,
-    /// Time and instructions up to the next time, if any.
+    /// Time and instructions, or cycles, up to the next time, if any.
     length: Option<(u64, u64)>,
+    /// Whether positions are by cycles, from [`cycles::BASE`]; otherwise they are by instructions.
+    is_by_cycles: bool,
     things: Vec<(u64, T)>,
     /// Indexes of events before which nothing was traced for a while.
     gaps: Vec<usize>,
@@ -89,13 +96,15 @@ pub struct Clock<T> {
     /// Number of events in them.
     waits: usize,
     last: Option<Anchor>,
-    /// Time and instructions of the last interval without gaps.
-    rate: Option<(u64, u64)>,
-    /// Sum of time and instructions of all such intervals.
-    traced: (u64, u64),
-    /// Time and instructions of the interval with the least time per instruction, used until an interval without gaps
-    /// is known.
-    quickest: Option<(u64, u64)>,
+    /// Time per instruction.
+    by_instructions: Rate,
+    /// Time per cycle.
+    by_cycles: Rate,
+    /// Whether the next count does not include that of a timestamp: PTM counts from the last count of any packet (PFT,
+    /// IHI 0035B, 4.4), ETMv4 from the last cycle count packet.
+    pub restarts_at_timestamps: bool,
+    /// Cycle counts since the last anchor, if times are timestamps.
+    counts: Counts,
     cycles: u64,
     latest: i64,
     /// Last time of the trace, kept across pauses.
@@ -106,6 +115,8 @@ pub struct Clock<T> {
     pub widest: u64,
     /// Number of steps back in time.
     pub backward: u64,
+    /// Number of times that the trace has.
+    pub times: u64,
 }
 
 impl<T> Clock<T> {
@@ -124,16 +135,23 @@ impl<T> Clock<T> {
             waiting: Vec::new(),
             waits: 0,
             last: (measure == Measure::Cycles).then_some(start),
-            rate: None,
-            traced: (0, 0),
-            quickest: None,
+            by_instructions: Rate::default(),
+            by_cycles: Rate::default(),
+            restarts_at_timestamps: false,
+            counts: Counts::default(),
             cycles: 0,
             latest: i64::MIN,
             reported: None,
             shift: 0,
             widest: 0,
             backward: 0,
+            times: 0,
         }
+    }
+
+    /// Base of its times.
+    pub fn measure(&self) -> Measure {
+        self.measure
     }
 
     /// Adds an event after this number of instructions.
@@ -154,8 +172,26 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Adds a timestamp of the trace.
+    /// Adds a timestamp of the trace, without a cycle count.
     pub fn timestamp(&mut self, instructions: u64, ticks: u64, out: &mut Vec<Placed<T>>) {
+        self.timestamp_with_cycles(instructions, ticks, None, out);
+    }
+
+    /// Adds a timestamp of the trace. `cycles` have passed since the last count; the next count includes them unless it
+    /// [restarts](Self::restarts_at_timestamps).
+    pub fn timestamp_with_cycles(
+        &mut self,
+        instructions: u64,
+        ticks: u64,
+        mut cycles: Option<u32>,
+        out: &mut Vec<Placed<T>>,
+    ) {
+        if let Some(count) = cycles
+            && self.restarts_at_timestamps
+        {
+            self.cycles(instructions, count, out);
+            cycles = Some(0);
+        }
         if self.measure == Measure::Timestamps {
             let time = match self.conversion {
                 Some(conversion) => conversion.nanoseconds(ticks).cast_signed(),
@@ -168,7 +204,7 @@ impl<T> Clock<T> {
                 self.shift = 0;
             }
             let time = time.saturating_add(self.shift);
-            self.anchor(Anchor { instructions, time }, out);
+            self.anchor(Anchor { instructions, time }, cycles, out);
         }
     }
 
@@ -177,16 +213,41 @@ impl<T> Clock<T> {
         if self.measure == Measure::Cycles {
             self.cycles += u64::from(cycles);
             let time = self.cycles.cast_signed();
-            self.anchor(Anchor { instructions, time }, out);
+            self.anchor(Anchor { instructions, time }, None, out);
+        } else if self.measure == Measure::Timestamps {
+            self.counts.add(self.pending.len(), instructions, cycles);
         }
     }
 
-    fn anchor(&mut self, mut next: Anchor, out: &mut Vec<Placed<T>>) {
+    /// Adds the cycle count of an element, if it has one. Those of timestamps come with
+    /// [these](Clock::timestamp_with_cycles).
+    pub fn count(&mut self, instructions: u64, element: &Element, out: &mut Vec<Placed<T>>) {
+        let cycles = match element {
+            // The trace unit does not know the count: up to the next timestamp, cycles say nothing.
+            Element::Cycles(0) if self.measure == Measure::Timestamps => {
+                return self.counts.unknown();
+            }
+            Element::Cycles(cycles) => Some(*cycles),
+            Element::Range(range) => range.cycles,
+            Element::TraceOn { cycles, .. } => *cycles,
+            Element::Context(context) => context.cycles,
+            _ => None,
+        };
+        if let Some(cycles) = cycles {
+            self.cycles(instructions, cycles, out);
+        }
+    }
+
+    fn anchor(&mut self, mut next: Anchor, since_count: Option<u32>, out: &mut Vec<Placed<T>>) {
+        self.times += 1;
         if self.reported.is_some_and(|reported| next.time < reported) {
             self.step_back(&mut next, out);
         }
         self.reported = Some(next.time);
+        let place = self.pending.len();
+        let cycles = self.counts.timestamp(place, next.instructions, since_count);
         let Some(last) = self.last else {
+            self.counts.begin(since_count);
             // Events before the first time wait for the second one, which gives the rate. Gaps before it take no time.
             self.gaps.clear();
             self.last = Some(next);
@@ -202,15 +263,17 @@ impl<T> Clock<T> {
         if !is_exact {
             self.widest = self.widest.max(passed);
         }
-        if !self.gaps.is_empty() {
-            // Intervals with gaps do not define the rate.
-            self.note_quickest(passed, executed);
-        } else if executed > 0 {
-            self.rate = Some((passed, executed));
-            self.traced.0 = self.traced.0.saturating_add(passed);
-            self.traced.1 = self.traced.1.saturating_add(executed);
+        let has_gaps = !self.gaps.is_empty();
+        self.by_instructions.add(passed, executed, has_gaps);
+        if let Some(cycles) = cycles {
+            self.by_cycles.add(passed, cycles, has_gaps);
         }
-        self.interval(Some((passed, executed)), out);
+        self.interval(
+            Some((passed, cycles.unwrap_or(executed))),
+            cycles.is_some(),
+            out,
+        );
+        self.counts.go_on(since_count);
         self.last = Some(next);
     }
 
@@ -228,27 +291,17 @@ impl<T> Clock<T> {
             }
         };
         let ran = u128::from(next.instructions.saturating_sub(since));
-        let (passed, executed) = self.rate.or(self.quickest).unwrap_or((0, 1));
+        let (passed, executed) = self.by_instructions.recent();
         let ran = ran * u128::from(passed) / u128::from(executed.max(1));
         let ran = u64::try_from(ran).unwrap_or(u64::MAX);
         if self.last.is_some() {
             self.extrapolate(out);
+            self.counts.pause();
             self.last = None;
         }
         let time = from.saturating_add_unsigned(ran).max(self.latest);
         self.shift = self.shift.saturating_add(time.saturating_sub(next.time));
         next.time = time;
-    }
-
-    /// Keeps the interval with the least time per instruction.
-    fn note_quickest(&mut self, passed: u64, executed: u64) {
-        let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
-        let is_quicker = self.quickest.is_none_or(|(time, instructions)| {
-            product(passed, instructions) < product(time, executed)
-        });
-        if passed > 0 && executed > 0 && is_quicker {
-            self.quickest = Some((passed, executed));
-        }
     }
 
     /// Adds a gap: nothing was traced for a while, but the clock kept running.
@@ -262,19 +315,30 @@ impl<T> Clock<T> {
     /// Places all pending events by the rate so far.
     fn extrapolate(&mut self, out: &mut Vec<Placed<T>>) {
         self.gaps.clear();
-        self.interval(None, out);
+        self.interval(None, self.counts.are_known(), out);
+        self.counts.restart();
     }
 
     /// Places the events of the current interval. An interval with gaps needs a rate; if none is known, it waits for
     /// the next interval without gaps.
-    fn interval(&mut self, length: Option<(u64, u64)>, out: &mut Vec<Placed<T>>) {
-        let interval = Interval {
+    fn interval(
+        &mut self,
+        length: Option<(u64, u64)>,
+        is_by_cycles: bool,
+        out: &mut Vec<Placed<T>>,
+    ) {
+        let mut interval = Interval {
             from: self.last,
             length,
+            is_by_cycles,
             things: std::mem::take(&mut self.pending),
             gaps: std::mem::take(&mut self.gaps),
         };
-        let is_open = self.traced.1 == 0 && (!interval.gaps.is_empty() || !self.waiting.is_empty());
+        if is_by_cycles {
+            self.counts.convert(&mut interval.things);
+        }
+        let is_open = !self.rate(is_by_cycles).is_known()
+            && (!interval.gaps.is_empty() || !self.waiting.is_empty());
         if is_open && interval.things.is_empty() {
             return;
         }
@@ -288,6 +352,13 @@ impl<T> Clock<T> {
         }
         self.settle(out);
         self.pending = self.place(interval, out);
+    }
+
+    fn rate(&self, is_by_cycles: bool) -> &Rate {
+        match is_by_cycles {
+            true => &self.by_cycles,
+            false => &self.by_instructions,
+        }
     }
 
     /// Places all events that wait for a rate.
@@ -311,13 +382,17 @@ impl<T> Clock<T> {
             }));
             return interval.things;
         };
-        let ((time, instructions), off) = match interval.length {
-            None => (self.rate.or(self.quickest).unwrap_or((0, 1)), 0),
+        let begin = match interval.is_by_cycles {
+            true => cycles::BASE,
+            false => from.instructions,
+        };
+        let rate = self.rate(interval.is_by_cycles);
+        let ((time, amount), off) = match interval.length {
+            None => (rate.recent(), 0),
             Some((passed, executed)) if interval.gaps.is_empty() => ((passed, executed.max(1)), 0),
             Some((passed, executed)) => {
-                let traced = Some(self.traced).filter(|(_, instructions)| *instructions > 0);
-                let (time, instructions) = traced.or(self.quickest).unwrap_or((0, 1));
-                let ran = u128::from(executed) * u128::from(time) / u128::from(instructions.max(1));
+                let (time, amount) = rate.overall();
+                let ran = u128::from(executed) * u128::from(time) / u128::from(amount.max(1));
                 let ran = u64::try_from(ran).unwrap_or(passed).min(passed);
                 ((ran, executed.max(1)), passed - ran)
             }
@@ -333,13 +408,13 @@ impl<T> Clock<T> {
                 passed += 1;
                 since = u128::from(off) * u128::from(passed) / u128::from(all);
             }
-            let apart = i128::from(at) - i128::from(from.instructions);
-            let spread = apart * i128::from(time) / i128::from(instructions);
+            let apart = i128::from(at) - i128::from(begin);
+            let spread = apart * i128::from(time) / i128::from(amount);
             let time = i128::from(from.time) + spread + since.cast_signed();
             let time = i64::try_from(time).unwrap_or(i64::MAX);
             // Times never decrease within a stream; steps back are counted elsewhere.
             self.latest = self.latest.max(time);
-            let (earliest, latest) = match at < from.instructions {
+            let (earliest, latest) = match at < begin {
                 true => (UNKNOWN, from.time),
                 false => (from.time, next),
             };
@@ -358,6 +433,7 @@ impl<T> Clock<T> {
         // Cycle counts include the pause, so they need no break.
         if self.measure == Measure::Timestamps {
             self.extrapolate(out);
+            self.counts.pause();
             self.last = None;
         }
     }
@@ -371,6 +447,7 @@ impl<T> Clock<T> {
         {
             let before = self.pending.partition_point(|(at, _)| *at < last);
             self.pending.insert(before, (last, last_time));
+            self.counts.insert(before, last);
         }
         self.extrapolate(out);
         self.settle(out);
@@ -382,7 +459,7 @@ impl Measure {
     pub fn about(self) -> &'static str {
         match self {
             Measure::Timestamps => {
-                "timestamps of the trace; between two, instructions take equally long, and the rest is of what was not traced"
+                "timestamps of the trace; between two, instructions take as long as cycle counts say, or else equally long, and the rest is of what was not traced"
             }
             Measure::Cycles => "cycles, source after source: the trace has no timestamps",
             Measure::Instructions => "instructions, source after source: the trace has no time",

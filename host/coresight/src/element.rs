@@ -542,6 +542,7 @@ impl Range {
             Class::Barrier => "DSB.DMB",
             Class::Wait => "WFI.WFE",
             Class::TransactionStart => "TSTART",
+            Class::Access => "LD.ST ",
         })?;
         out.write_str(match self.last.purpose {
             Purpose::None | Purpose::Compare => "",

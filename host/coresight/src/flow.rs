@@ -38,6 +38,10 @@ pub trait Sink {
     /// other trace is missing.
     fn restart(&mut self, _at: usize) {}
 
+    /// Execution went to an address that the trace does not have, and instructions that ran there are missing. Not an
+    /// element, because the reference decoder gives none there ([`Element::AddressUnknown`] is what it gives elsewhere).
+    fn unknown_target(&mut self, _at: usize) {}
+
     /// Changes the view of memory for the following elements. The first view is [`View::default`].
     fn memory(&mut self, _: View) {}
 
@@ -86,17 +90,16 @@ pub enum Flow<C> {
 }
 
 impl<C: Code> Flow<C> {
-    /// Creates the flow of a source whose core runs `code`. An ETMv4 that traces loads and stores with atoms
-    /// (TRCCONFIGR.INSTP0) gives no elements.
+    /// Creates the flow of a source whose core runs `code`.
     pub fn new(protocol: &Protocol, options: EtmV4Options, code: C) -> Self {
         match protocol {
-            // The atoms of loads and stores would be mistaken for those of branches.
-            Protocol::EtmV4(config) if config.has_load_store_atoms() => Flow::None,
             Protocol::EtmV4(config) => {
                 let waypoints = Waypoints {
                     waits: config.wfx_is_branch(),
-                    barriers: false,
+                    loads: config.has_load_atoms(),
+                    stores: config.has_store_atoms(),
                     counts_it: true,
+                    ..Waypoints::default()
                 };
                 Flow::EtmV4(Box::new(EtmV4Flow::new(
                     config,
@@ -110,9 +113,8 @@ impl<C: Code> Flow<C> {
             Protocol::Ptm(config) => {
                 let barriers = config.has_barrier_waypoints();
                 let waypoints = Waypoints {
-                    waits: false,
                     barriers,
-                    counts_it: false,
+                    ..Waypoints::default()
                 };
                 Flow::Ptm(Box::new(PtmFlow::new(config, Blocks::new(code, waypoints))))
             }
@@ -227,6 +229,9 @@ impl<C: Code> Flow<C> {
     /// Begins a segment of the stream. Decoding restarts as after a reset of the trace unit, unless the segment
     /// continues the trace.
     pub fn begin(&mut self, segment: &Segment, sink: &mut impl Sink) {
+        if let Flow::EtmV3(flow) = self {
+            flow.settle(sink);
+        }
         if segment.goes_on && segment.start > 0 && self.is_settled() {
             sink.restart(segment.start);
             if let Some(view) = self.enter(segment.session) {

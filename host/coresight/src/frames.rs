@@ -13,10 +13,12 @@ use std::borrow::Cow;
 use crate::element::Unsynced;
 
 mod alignment;
+mod bits;
 mod join;
 mod offsets;
 
 pub use alignment::is_odd;
+use bits::{LOW_BITS, is_plain};
 pub use offsets::Offsets;
 use offsets::Run;
 
@@ -107,11 +109,10 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether the stream begins with a trace unit's alignment synchronization: at least five zeros, then 0x80.
-    pub(crate) fn is_synchronized(&self) -> bool {
-        const ZEROS: usize = 5;
+    /// Whether the stream begins with a trace unit's alignment synchronization: at least so many zeros, then 0x80.
+    pub(crate) fn is_synchronized(&self, least: usize) -> bool {
         let zeros = self.bytes.iter().take_while(|byte| **byte == 0).count();
-        zeros >= ZEROS && self.bytes.get(zeros) == Some(&0x80)
+        zeros >= least && self.bytes.get(zeros) == Some(&0x80)
     }
 
     /// Its segments, in order.
@@ -200,12 +201,14 @@ pub struct Frames<'a> {
     pub frames: u64,
     /// Bytes before the first synchronization, and bytes of frames that a synchronization truncated.
     pub skipped_bytes: u64,
-    /// Bytes without a source: padding (ID 0), and data before the first ID.
+    /// Bytes without a source: padding (ID 0), and zeros before the first ID.
     pub padding_bytes: u64,
-    /// Bytes under the reserved IDs 0x70 to 0x7F.
+    /// Bytes before the first ID, of an unknown source.
+    pub unnamed_bytes: u64,
+    /// Bytes under the reserved IDs 0x70 to 0x7F, without triggers.
     pub reserved_bytes: u64,
-    /// Triggers (ID 0x7D).
-    pub triggers: u64,
+    /// Bytes of triggers (ID 0x7D). A formatter writes them where a trigger occurred.
+    pub trigger_bytes: u64,
     /// Bytes after the last whole frame.
     pub rest_bytes: u64,
     /// Offset of the first of them.
@@ -248,32 +251,6 @@ const RESET: [u8; 16] = [
     0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f,
 ];
 
-/// The lowest bits of a frame's even bytes, which mark a new ID.
-const EVEN_LOW_BITS: u128 = 0x0001_0001_0001_0001_0001_0001_0001_0001;
-
-/// Bits of a frame's last byte, spread to the lowest bits of its even bytes.
-static LOW_BITS: [u128; 256] = {
-    let mut table = [0; 256];
-    let mut value = 0;
-    while value < 256 {
-        let mut bit = 0;
-        while bit < 8 {
-            if value >> bit & 1 == 1 {
-                table[value] |= 1 << (16 * bit);
-            }
-            bit += 1;
-        }
-        value += 1;
-    }
-    table
-};
-
-/// Whether a frame contains only data and no new ID.
-#[inline]
-fn is_plain(frame: &[u8; 16]) -> bool {
-    u128::from_le_bytes(*frame) & EVEN_LOW_BITS == 0
-}
-
 /// Incremental version of [`split`], for a buffer that arrives in parts. An unformatted buffer becomes one stream with
 /// [`TraceId::NONE`].
 #[derive(Debug)]
@@ -283,6 +260,8 @@ pub struct Splitter {
     /// Index into the streams by ID.
     by_id: [u8; 128],
     id: TraceId,
+    /// Whether a frame had an ID yet, since the last reset.
+    has_id: bool,
     /// Bytes of an incomplete frame: fewer than 16.
     pending: Vec<u8>,
     /// Offset of the first pending byte. In a DSTREAM capture it counts only the trace port's bytes.
@@ -323,6 +302,7 @@ impl Splitter {
             frames,
             by_id: [UNSEEN; 128],
             id: TraceId::NONE,
+            has_id: false,
             pending: Vec::new(),
             offset: 0,
             taken: 0,
@@ -506,7 +486,7 @@ impl Splitter {
             }
             self.frames.resets_within += 1;
         }
-        self.id = TraceId::NONE;
+        (self.id, self.has_id) = (TraceId::NONE, false);
         for stream in &mut self.frames.streams {
             stream.resets.push(stream.bytes.len());
         }
@@ -564,7 +544,7 @@ impl Splitter {
                 continue;
             }
             let id = TraceId(first >> 1);
-            if id == self.id {
+            if id == self.id && self.has_id {
                 data[len] = second;
                 len += 1;
                 continue;
@@ -579,7 +559,7 @@ impl Splitter {
                 len = 0;
                 start = offset + at as u64;
             }
-            self.id = id;
+            (self.id, self.has_id) = (id, true);
             if low == 0 {
                 data[0] = second;
                 len = 1;
@@ -591,7 +571,7 @@ impl Splitter {
             self.data(&data[..len], start);
         } else {
             self.data(&data[..len], start);
-            self.id = TraceId(frame[14] >> 1);
+            (self.id, self.has_id) = (TraceId(frame[14] >> 1), true);
         }
     }
 
@@ -603,12 +583,13 @@ impl Splitter {
             return stream.add(data, offset);
         }
         let count = data.len() as u64;
+        let unnamed = &mut self.frames.unnamed_bytes;
         match self.id.0 {
-            0 => self.frames.padding_bytes += count,
-            0x7d => {
-                self.frames.triggers += 1;
-                self.frames.reserved_bytes += count;
+            0 if !self.has_id && (*unnamed > 0 || data.iter().any(|byte| *byte != 0)) => {
+                *unnamed += count;
             }
+            0 => self.frames.padding_bytes += count,
+            0x7d => self.frames.trigger_bytes += count,
             _ => self.frames.reserved_bytes += count,
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::Error;
 use crate::frames::{FrameFormat, Frames, Splitter, Stream, TraceId};
 use crate::memory::{Bytes, Image, Images, Memory, elf_kind};
-use crate::snapshot::{Snapshot, configuration};
+use crate::snapshot::{Device, Snapshot, configuration};
 use crate::source::{Protocol, Source};
 
 /// A trace buffer, split into the streams of its sources.
@@ -224,6 +224,13 @@ pub fn open_snapshot(path: &Path, given: &Given) -> Result<(Vec<Buffer>, Vec<Err
             let core = snapshot
                 .device(&source.name)
                 .and_then(|device| snapshot.core_of(device));
+            if core.is_none() && extra.is_empty() && source.protocol.traces_instructions() {
+                missing.push(Error::Value {
+                    place: "[core_trace_sources] of the trace's metadata".to_owned(),
+                    expected: "the core of each source, which has the images of its code",
+                    found: format!("no core of the device list for {}", source.name),
+                });
+            }
             let (mut images, errors) = core.map_or_else(Default::default, |core| {
                 Images::of_core(&snapshot, core, &mut files)
             });
@@ -240,5 +247,75 @@ pub fn open_snapshot(path: &Path, given: &Given) -> Result<(Vec<Buffer>, Vec<Err
             thread: None,
         });
     }
+    missing.extend(unassigned(&snapshot, &buffers));
     Ok((buffers, missing))
+}
+
+/// Errors for trace sources of a snapshot whose trace is in a buffer, though they are assigned to none.
+fn unassigned(snapshot: &Snapshot, buffers: &[Buffer]) -> Vec<Error> {
+    let is_unknown = |id: TraceId| {
+        buffers.iter().any(|buffer| {
+            let mut streams = buffer.frames.streams.iter();
+            // A buffer without frames has no trace ID.
+            streams.any(|stream| {
+                [id, TraceId::NONE].contains(&stream.id) && buffer.source_of(stream).is_none()
+            })
+        })
+    };
+    let is_assigned = |device: &Device| {
+        let mut all = snapshot.source_buffers.iter();
+        all.any(|(source, _)| *source == device.name)
+    };
+    let devices = snapshot.devices.iter();
+    let devices = devices.filter(|device| {
+        let protocol = Protocol::of_device(device, None);
+        protocol.is_some_and(|it| is_unknown(it.trace_id())) && !is_assigned(device)
+    });
+    let errors = devices.map(|device| Error::Value {
+        place: "[source_buffers] of the trace's metadata".to_owned(),
+        expected: "the buffer of each source",
+        found: format!("none for {}", device.name),
+    });
+    errors.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_that_a_snapshot_forgets_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        };
+        write(
+            "snapshot.ini",
+            "[device_list]\nd0=cpu.ini\nd1=etm.ini\n[trace]\nmetadata=trace.ini\n",
+        );
+        write(
+            "cpu.ini",
+            "[device]\nname=cpu_0\nclass=core\ntype=Cortex-A53\n",
+        );
+        write(
+            "etm.ini",
+            "[device]\nname=ETM_0\nclass=trace_source\ntype=ETM4\n[regs]\nTRCTRACEIDR=0x10\n",
+        );
+        write("t.bin", "0123456789abcdef");
+        let buffers = "[trace_buffers]\nbuffers=b\n[b]\nname=B\nfile=t.bin\nformat=source_data\n";
+        let found = |rest: &str| -> Vec<String> {
+            write("trace.ini", &format!("{buffers}{rest}"));
+            let (_, missing) = open_snapshot(folder.path(), &Given::default()).unwrap();
+            missing.iter().map(Error::to_string).collect()
+        };
+        let of_buffer = found("[core_trace_sources]\ncpu_0=ETM_0\n");
+        assert_eq!(of_buffer.len(), 1, "{of_buffer:?}");
+        assert!(of_buffer[0].contains("[source_buffers]"), "{of_buffer:?}");
+        assert!(of_buffer[0].contains("ETM_0"), "{of_buffer:?}");
+        let of_core = found("[source_buffers]\nETM_0=B\n[core_trace_sources]\nCPU_0=ETM_0\n");
+        assert_eq!(of_core.len(), 1, "{of_core:?}");
+        assert!(of_core[0].contains("[core_trace_sources]"), "{of_core:?}");
+        let whole = "[source_buffers]\nETM_0=B\n[core_trace_sources]\ncpu_0=ETM_0\n";
+        assert_eq!(found(whole), [""; 0]);
+    }
 }

@@ -1,14 +1,16 @@
 //! Classification of instructions for following a trace: waypoints, their targets, links and returns.
 //!
-//! A waypoint is an instruction for which the trace has an atom: branches, ISB, and by configuration WFI, WFE, DMB and
-//! DSB. Encodings are from the Arm Architecture Reference Manuals (DDI 0487 for A64, DDI 0406 for A32 and T32, DDI 0553
-//! for the loops of Armv8.1-M).
+//! A waypoint is an instruction for which the trace has an atom: branches, ISB, and by configuration WFI, WFE, DMB,
+//! DSB, loads and stores. Encodings are from the Arm Architecture Reference Manuals (DDI 0487 for A64, DDI 0406 for A32
+//! and T32, DDI 0553 for the loops of Armv8.1-M).
 
 mod a32;
 mod a64;
+mod access;
 mod t32;
 
 use crate::isa::Isa;
+use access::Access;
 
 /// Class of an instruction in instruction trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -28,6 +30,8 @@ pub enum Class {
     Wait,
     /// The start of a transaction.
     TransactionStart,
+    /// A load or store, if the configuration makes it a waypoint.
+    Access,
 }
 
 /// Purpose of a branch.
@@ -78,28 +82,46 @@ pub struct Waypoints {
     pub waits: bool,
     /// Whether DMB and DSB are waypoints.
     pub barriers: bool,
+    /// Whether loads are waypoints.
+    pub loads: bool,
+    /// Whether stores are waypoints.
+    pub stores: bool,
     /// Whether the instructions of an IT block count as conditional. The reference tool does so only for ETMv4.
     pub counts_it: bool,
+}
+
+impl Waypoints {
+    /// Whether loads or stores are waypoints.
+    pub fn has_accesses(self) -> bool {
+        self.loads || self.stores
+    }
+
+    fn has(self, access: Access) -> bool {
+        self.loads && access.loads || self.stores && access.stores
+    }
 }
 
 /// Classifies the instruction at `address`. `bytes` is the memory from there on.
 ///
 /// `None` if the bytes end within it, or if the instruction set is unknown or not supported.
 pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Option<Instruction> {
-    let mut instruction = match isa {
-        Isa::A64 => a64::decode(address, word(bytes)?),
-        Isa::A32 => a32::decode(address, word(bytes)?),
+    let word = match isa {
+        Isa::A64 | Isa::A32 => word(bytes)?,
+        // The first half word in bits 31:16, as the manuals print it.
         Isa::T32 => {
             let first = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
-            let is_wide = first & 0xf800 >= 0xe800;
-            let second = if is_wide {
-                u16::from_le_bytes(bytes.get(2..4)?.try_into().ok()?)
-            } else {
-                0
+            let second = match first & 0xf800 >= 0xe800 {
+                true => u16::from_le_bytes(bytes.get(2..4)?.try_into().ok()?),
+                false => 0,
             };
-            t32::decode(address, u32::from(first) << 16 | u32::from(second), is_wide)
+            u32::from(first) << 16 | u32::from(second)
         }
         Isa::ThumbEe | Isa::Jazelle | Isa::Unknown => return None,
+    };
+    let mut instruction = match isa {
+        Isa::A64 => a64::decode(address, word),
+        Isa::A32 => a32::decode(address, word),
+        _ => t32::decode(address, word),
     };
     let is_waypoint = match instruction.class {
         Class::Wait => waypoints.waits,
@@ -108,6 +130,10 @@ pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Opt
     };
     if !is_waypoint {
         instruction.class = Class::Other;
+    }
+    let may_be_access = instruction.class == Class::Other && waypoints.has_accesses();
+    if may_be_access && waypoints.has(access::of(isa, word)) {
+        instruction.class = Class::Access;
     }
     Some(instruction)
 }
@@ -130,6 +156,39 @@ pub fn waits_for_interrupt(isa: Isa, bytes: &[u8]) -> bool {
             false
         }
         Isa::ThumbEe | Isa::Jazelle | Isa::Unknown => false,
+    }
+}
+
+/// Whether a run of A32 or T32 instructions ends with a return from an exception: `eret`, `rfe`, `subs pc, lr, #n` and
+/// others that write the PC and the flags, `ldm` with the PC and `^` (Arm DDI 0406, B9.3). The M profile has none of
+/// these.
+///
+/// Linux enters its handlers through such an instruction, with an address from a table behind the vectors. That is no
+/// return.
+pub fn returns_from_exception(isa: Isa, bytes: &[u8]) -> bool {
+    let mut last = bytes.rchunks_exact(4);
+    let mut last = || words(last.next().unwrap_or_default()).next();
+    let (word, before) = (last(), last());
+    match (isa, word) {
+        // ldr lr, [pc, lr, lsl #2]
+        _ if isa == Isa::A32 && before == Some(0xe79f_e10e) => false,
+        (Isa::A32, Some(word)) if word >> 28 == 0xf => word & 0xfe50_ffff == 0xf810_0a00,
+        (Isa::A32, Some(word)) => {
+            let is_multiply = word & 0x0200_0090 == 0x90;
+            let compares = word >> 23 & 3 == 2;
+            let is_data = word & 0x0c10_f000 == 0x0010_f000 && !is_multiply && !compares;
+            let loads = word & 0x0e50_8000 == 0x0850_8000;
+            is_data || loads || word & 0x0fff_ffff == 0x0160_006e
+        }
+        // ldr.w lr, [r0, lr, lsl #2]
+        _ if isa == Isa::T32 && before == Some(0xe02e_f850) => false,
+        (Isa::T32, Some(word)) => {
+            // The first half is the upper one.
+            let word = word.rotate_left(16);
+            let subtracts = word & 0xffff_ff00 == 0xf3de_8f00;
+            subtracts || matches!(word & 0xffd0_ffff, 0xe810_c000 | 0xe990_c000)
+        }
+        _ => false,
     }
 }
 
@@ -180,6 +239,50 @@ fn coprocessor_barrier(word: u32) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn returns_from_exceptions_are_known_by_their_opcodes() {
+        let returns = |isa, words: &[u32]| {
+            let halves = if isa == Isa::T32 { 16 } else { 0 };
+            let words = words.iter().map(|word| word.rotate_left(halves));
+            let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+            returns_from_exception(isa, &bytes)
+        };
+        // subs pc, lr, #4; movs pc, lr; rfeia sp!; ldm sp!, {r0-r3, pc}^; eret
+        for word in [
+            0xe25e_f004,
+            0xe1b0_f00e,
+            0xf8bd_0a00,
+            0xe8fd_800f,
+            0xe160_006e,
+        ] {
+            assert!(returns(Isa::A32, &[word]), "{word:#x}");
+        }
+        // sub pc, lr, #4; mov pc, lr; ldm sp!, {r0-r3, pc}; cmp with 15 where it has no register; mul; bx lr
+        for word in [
+            0xe24e_f004,
+            0xe1a0_f00e,
+            0xe8bd_800f,
+            0xe150_f001,
+            0xe010_f192,
+            0xe12f_ff1e,
+        ] {
+            assert!(!returns(Isa::A32, &[word]), "{word:#x}");
+        }
+        // subs pc, lr, #4; eret; rfeia sp!; rfedb sp
+        for word in [0xf3de_8f04, 0xf3de_8f00, 0xe9bd_c000, 0xe81d_c000] {
+            assert!(returns(Isa::T32, &[word]), "{word:#x}");
+        }
+        // pop {r4, pc}; tbb [pc, r0]
+        for word in [0xe8bd_8010, 0xe8df_f000] {
+            assert!(!returns(Isa::T32, &[word]), "{word:#x}");
+        }
+        // mov r0, sp; movs pc, lr; and the same with the table of Linux's vectors.
+        assert!(returns(Isa::A32, &[0xe1a0_000d, 0xe1b0_f00e]));
+        assert!(!returns(Isa::A32, &[0xe79f_e10e, 0xe1b0_f00e]));
+        assert!(!returns(Isa::T32, &[0xf850_e02e, 0xf3de_8f00]));
+        assert!(!returns(Isa::A32, &[]));
+    }
 
     #[test]
     fn waits_are_found_at_the_borders_of_instructions() {

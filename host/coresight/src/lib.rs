@@ -9,7 +9,7 @@
 //!    contexts, timestamps. It decodes a straight run of instructions once for each address space and reuses it.
 //!
 //! [`calls`] reports function entries and exits, [`clock`] assigns timestamps, and [`counts`] counts executions for
-//! hot spots. [`listing`] prints packets and elements as text; `disassembly` (a cargo feature of that name) prints
+//! hot spots, and [`fit`] compares programs with the code of a recording. [`listing`] prints packets and elements as text; `disassembly` (a cargo feature of that name) prints
 //! instructions. [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file.
 //!
 //! The crate does not handle events, symbols or terminals, and depends on no other crate of Kymo.
@@ -27,6 +27,7 @@ pub mod etmv3;
 pub mod etmv4;
 pub mod exception;
 mod file;
+pub mod fit;
 pub mod flow;
 pub mod frames;
 pub mod input;

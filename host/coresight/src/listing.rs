@@ -197,9 +197,15 @@ impl<'a> Cursor<'a> {
 struct Elements {
     all: Vec<(usize, Element, View)>,
     view: View,
+    /// Number of branches whose targets are unknown, which are no elements.
+    unknown_targets: u64,
 }
 
 impl Sink for Elements {
+    fn unknown_target(&mut self, _at: usize) {
+        self.unknown_targets += 1;
+    }
+
     fn element(&mut self, at: usize, element: Element) {
         self.all.push((at, element, self.view));
     }
@@ -270,6 +276,12 @@ impl<'a> Listing<'a> {
             from: (0, 0),
             is_finished: false,
         }
+    }
+
+    /// Number of branches with unknown targets since the last call, of the source of the last line: they have no line,
+    /// as in the reference tool's listing.
+    pub fn unknown_targets(&mut self) -> u64 {
+        std::mem::take(&mut self.elements.unknown_targets)
     }
 
     /// Next element of the last packet.
@@ -358,7 +370,15 @@ pub enum Line<'a> {
     },
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
+    /// The source of the packet or element.
+    pub fn source(&self) -> &'a Source {
+        match self {
+            Line::Packet(entry) => entry.source,
+            Line::Element { source, .. } => source,
+        }
+    }
+
     /// Writes the line, without its end.
     ///
     /// # Errors

@@ -3,8 +3,10 @@
 mod history;
 mod layout;
 
-pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Schedule, Session, View};
-pub(crate) use history::{Replaced, Running, thread_in};
+pub use history::{
+    History, HistoryBuilder, Memory, Recorded, Running, Scene, Schedule, Session, View,
+};
+pub(crate) use history::{Replaced, thread_in};
 pub use layout::{Layout, build_id};
 pub(crate) use layout::{elf_kind, other_machine};
 
@@ -66,9 +68,9 @@ impl MemorySpace {
         }
     }
 
-    /// Parses the space name of a snapshot's image.
-    pub(crate) fn of_name(name: &str) -> Self {
-        match name.trim().to_ascii_uppercase().as_str() {
+    /// Parses the space name of a snapshot's image. `None` if no such space is known.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Some(match name.trim().to_ascii_uppercase().as_str() {
             "EL1S" => Self::EL1S,
             "EL1N" => Self::EL1N,
             "EL2" | "EL2N" => Self::EL2N,
@@ -80,8 +82,9 @@ impl MemorySpace {
             "S" | "H" => Self::ANY_S,
             "N" | "P" => Self::ANY_N,
             "R" => Self::ANY_R,
-            _ => Self::ANY,
-        }
+            "" | "ANY" => Self::ANY,
+            _ => return None,
+        })
     }
 
     fn overlaps(self, other: Self) -> bool {

@@ -103,6 +103,9 @@ pub struct Recording {
     pub threads: BTreeMap<u32, Thread>,
     /// Conversion of timestamps to nanoseconds, if they are of the counter that the file's conversion is for.
     pub conversion: Option<TimeConversion>,
+    /// Whether the file has a conversion, but the metadata of the trace units do not say that their timestamps are of
+    /// that counter (`TS_SOURCE`, from Linux 6.0 on).
+    pub has_unnamed_clock: bool,
     /// Release of the kernel (`uname -r`), if recorded.
     pub release: Option<String>,
     sideband: Sideband,
@@ -338,6 +341,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
         features_cut_at: (!walk.is_cut && header.lacks_features(main)).then_some(main.len() as u64),
         threads: walk.threads,
         conversion: walk.conversion.filter(|_| metadata.has_virtual_time()),
+        has_unnamed_clock: walk.conversion.is_some() && !metadata.has_virtual_time(),
         release: features.release,
         sideband: walk.sideband,
         sessions: Vec::new(),

@@ -29,7 +29,8 @@ pub struct Remark {
 }
 
 impl Remark {
-    pub(crate) fn warning(stream: &str, text: String) -> Self {
+    /// Creates a warning that is no damage.
+    pub fn warning(stream: &str, text: String) -> Self {
         Remark {
             stream: stream.to_owned(),
             offset: 0,
@@ -231,8 +232,16 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         "before the first synchronization, or in frames that one cuts".to_owned(),
     );
     left_out(
+        frames.unnamed_bytes,
+        "before the first trace ID, which would say whose they are".to_owned(),
+    );
+    left_out(
         frames.reserved_bytes,
         "under trace IDs that are reserved".to_owned(),
+    );
+    left_out(
+        frames.trigger_bytes,
+        "they mark where a trigger occurred (trace ID 0x7d)".to_owned(),
     );
     if frames.resets_within > 0 {
         let text = format!(
@@ -263,19 +272,6 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         let rest = counted(frames.rest_bytes, "byte");
         let text = format!("the buffer ends within a frame: {rest} left out");
         remarks.push(Remark::damage(name, frames.rest_offset, text));
-    }
-    for source in &buffer.sources {
-        if let Protocol::EtmV4(config) = &source.protocol
-            && config.has_load_store_atoms()
-        {
-            let field = config.configr >> 1 & 3;
-            let what = ["", "loads", "stores", "loads and stores"][field as usize];
-            let text = format!(
-                "{what} have atoms as branches do (TRCCONFIGR.INSTP0 is {field}), which are not followed: there are packets alone, \
-                 and no instructions"
-            );
-            remarks.push(Remark::damage(&format!("{name}/{}", source.name), 0, text));
-        }
     }
     let has_bytes = frames.frames > 0
         || frames.skipped_bytes > 0
@@ -331,7 +327,14 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
             0 => String::new(),
             of_none => {
                 let share = (100.0 * of_none as f64 / bytes as f64).ceil();
-                format!("; {share} % of it has no thread, as several may have run there")
+                let why = match recording.has_unnamed_clock {
+                    true => {
+                        "the recording does not say whether timestamps are of the kernel's clock (TS_SOURCE), so its \
+                         switches have no place between them"
+                    }
+                    false => "several may have run there",
+                };
+                format!("; {share} % of it has no thread, as {why}")
             }
         };
         let text = format!(
@@ -423,8 +426,14 @@ pub fn of_doubts(
     }
     if doubts.address_unknown > 0 {
         let count = counted(doubts.address_unknown, "time");
+        let hint = match described.protocol {
+            Protocol::EtmV4(config) if !config.uses_return_stack() => {
+                ": if the trace unit's return stack was on, TRCCONFIGR has to say so (bit 12)"
+            }
+            _ => "",
+        };
         warn(format!(
-            "execution went {count} to an address that the trace does not say"
+            "execution went {count} to an address that the trace does not say{hint}"
         ));
     }
     if let Some(place) = doubts.cut {

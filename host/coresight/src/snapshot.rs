@@ -77,7 +77,8 @@ impl Dump {
     /// Memory space in which it is visible.
     pub(crate) fn memory_space(&self) -> MemorySpace {
         let name = self.space.as_deref();
-        name.map_or(MemorySpace::ANY, MemorySpace::of_name)
+        let known = name.and_then(MemorySpace::of_name);
+        known.unwrap_or(MemorySpace::ANY)
     }
 }
 
@@ -152,12 +153,16 @@ impl Snapshot {
         }
         let metadata = match main.value("trace", "metadata") {
             Some(file) => Ini::read(&snapshot.directory, Path::new(file))?,
-            None => return Ok(snapshot),
+            None => {
+                return Err(
+                    main.lacks("metadata in [trace], the file that lists the trace buffers")
+                );
+            }
         };
         // Buffers are in the order of their sections, as in the reference tool, not in the order of the list.
-        let names = metadata
-            .value("trace_buffers", "buffers")
-            .unwrap_or_default();
+        let names = metadata.value("trace_buffers", "buffers").ok_or_else(|| {
+            metadata.lacks("buffers in [trace_buffers], the list of the trace buffers")
+        })?;
         let is_listed = |section: &str| names.split(',').any(|name| name.trim() == section);
         for section in metadata
             .sections
@@ -177,12 +182,7 @@ impl Snapshot {
                     .split(',')
                     .map(|file| PathBuf::from(file.trim()))
                     .collect(),
-                format: match metadata.value(section, "format").unwrap_or("coresight") {
-                    "source_data" => FrameFormat::Unformatted,
-                    "tpiu" | "tpiu_hsync" => FrameFormat::Tpiu,
-                    "dstream_coresight" => FrameFormat::Dstream,
-                    _ => FrameFormat::Memory,
-                },
+                format: metadata.format(section)?,
             });
         }
         snapshot.source_buffers = metadata.pairs("source_buffers");
@@ -388,6 +388,7 @@ fn parse_number(text: &str) -> Option<u64> {
 
 /// Contents of an `.ini` file: sections of keys and values, in order.
 struct Ini {
+    path: PathBuf,
     sections: Vec<Section>,
 }
 
@@ -404,6 +405,8 @@ impl Ini {
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let mut sections: Vec<Section> = Vec::new();
+        // Editors of Windows write a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             let line = line.split([';', '#']).next().unwrap_or_default().trim();
             if line.is_empty() {
@@ -429,7 +432,10 @@ impl Ini {
                     .push((key.trim().to_owned(), value.to_owned()));
             }
         }
-        Ok(Ini { sections })
+        Ok(Ini {
+            path: path.to_owned(),
+            sections,
+        })
     }
 
     fn section<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
@@ -448,6 +454,36 @@ impl Ini {
         self.section(section)
             .find(|(name, _)| *name == key)
             .map(|(_, value)| value)
+    }
+
+    /// Error for a file without something that it must have.
+    fn lacks(&self, expected: &'static str) -> Error {
+        let sections = self.sections.iter();
+        let sections: Vec<_> = sections.map(|it| format!("[{}]", it.name)).collect();
+        Error::Value {
+            place: self.path.display().to_string(),
+            expected,
+            found: match sections.as_slice() {
+                [] => "no section".to_owned(),
+                _ => format!("the sections {}", sections.join(", ")),
+            },
+        }
+    }
+
+    /// Frame format of the buffer that a section describes.
+    fn format(&self, section: &str) -> Result<FrameFormat, Error> {
+        let format = self.value(section, "format").unwrap_or("coresight");
+        match format.to_ascii_lowercase().as_str() {
+            "coresight" => Ok(FrameFormat::Memory),
+            "source_data" => Ok(FrameFormat::Unformatted),
+            "tpiu" | "tpiu_hsync" => Ok(FrameFormat::Tpiu),
+            "dstream_coresight" => Ok(FrameFormat::Dstream),
+            _ => Err(Error::Value {
+                place: format!("{}: format of [{section}]", self.path.display()),
+                expected: "coresight, source_data, tpiu, tpiu_hsync or dstream_coresight",
+                found: format.to_owned(),
+            }),
+        }
     }
 
     fn pairs(&self, section: &str) -> Vec<(String, String)> {
@@ -470,6 +506,36 @@ mod tests {
         .unwrap();
         assert_eq!(ini.value("a", "k"), Some("v"));
         assert_eq!(ini.value("b", "R(0x1)"), Some("0x10"));
+    }
+
+    #[test]
+    fn says_what_a_snapshot_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let metadata = |format: &str| {
+            format!("[trace_buffers]\nbuffers=b\n[b]\nname=B\nfile=b.bin\nformat={format}\n")
+        };
+        let open = |main: &str, metadata: &str| {
+            std::fs::write(folder.path().join("snapshot.ini"), main).unwrap();
+            std::fs::write(folder.path().join("trace.ini"), metadata).unwrap();
+            Snapshot::open(folder.path())
+        };
+        let main = "[trace]\nmetadata=trace.ini\n";
+        for (main, metadata, expected) in [
+            ("[TRACE]\nmetadata=trace.ini\n", "", "metadata in [trace]"),
+            ("[TRACE]\nmetadata=trace.ini\n", "", "the sections [TRACE]"),
+            (main, "[Trace_Buffers]\n", "buffers in [trace_buffers]"),
+            (main, &metadata("foo"), "format of [b]: expected coresight"),
+        ] {
+            let error = open(main, metadata).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        for (format, expected) in [
+            ("SOURCE_DATA", FrameFormat::Unformatted),
+            ("coresight", FrameFormat::Memory),
+        ] {
+            let found = open(&format!("\u{feff}{main}"), &metadata(format)).unwrap();
+            assert_eq!(found.buffers[0].format, expected);
+        }
     }
 
     #[test]

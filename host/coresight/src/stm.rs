@@ -30,6 +30,7 @@ pub enum Kind {
     GlobalError,
     MasterError,
     Master8,
+    Master16,
     Channel8,
     Channel16,
     Flag,
@@ -52,7 +53,7 @@ pub struct Packet {
     /// Length in nibbles.
     pub nibbles: usize,
     /// Master after the packet.
-    pub master: u8,
+    pub master: u16,
     /// Channel after the packet.
     pub channel: u16,
     /// Data, error code, trigger, version or frequency.

@@ -37,7 +37,7 @@ use self::adapt::{Adapted, adapt};
 use self::stream::Converter;
 use crate::error::{CreateError, DecodeError, OpenError, WriteError};
 use crate::metadata::{EnvValue, Version};
-use crate::read::{Event, Packet, Skipped, StreamReader, Trace};
+use crate::read::{Event, Packet, Skipped, Trace};
 use crate::write::TraceWriter;
 
 pub use self::adapt::{Change, Changes};
@@ -210,25 +210,23 @@ impl Conversion {
                 continue;
             }
             converter.span = select.span();
-            if let Some(input) = trace.stream(index)? {
-                let reader = StreamReader::of(trace.plan().clone(), input);
+            if let Some(reader) = trace.reader(index)? {
                 converter.stream(name, reader, select)?;
             }
         }
         let (summary, used, beyond) = (converter.summary, converter.used, converter.beyond);
         let facts = select.facts(beyond);
-        if !facts.is_empty() {
+        // Some readers of CTF 2 support at most one stream class, so unused ones are dropped.
+        let drops = used.contains(&true) && used.contains(&false);
+        if drops || !facts.is_empty() {
             let mut metadata = writer.plan().metadata().clone();
             let is_new = |name: &str| facts.iter().all(|(new, _)| new != name);
             metadata.environment.retain(|(name, _)| is_new(name));
             metadata.environment.extend(facts);
-            writer.describe(&metadata)?;
-        }
-        // Some readers of CTF 2 support at most one stream class, so unused ones are dropped.
-        if used.contains(&true) && used.contains(&false) {
-            let mut metadata = writer.plan().metadata().clone();
-            let mut used = used.into_iter();
-            metadata.streams.retain(|_| used.next() == Some(true));
+            if drops {
+                let mut used = used.into_iter();
+                metadata.streams.retain(|_| used.next() == Some(true));
+            }
             writer.describe(&metadata)?;
         }
         Ok(summary)

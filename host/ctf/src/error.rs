@@ -166,8 +166,10 @@ impl MetadataErrorKind {
 pub struct DecodeError {
     /// What is wrong.
     pub kind: DecodeErrorKind,
-    /// Position in bits from the start of the stream.
+    /// Position in bits from the start of the file.
     pub offset: u64,
+    /// Number of the file among those of the stream, from 0: see [`Trace::files`](crate::Trace::files).
+    pub file: u32,
     /// Number of the packet in the stream, from 0.
     pub packet: u64,
     /// Number of the event in its packet, from 0. It is the number of events decoded before, so 0 also stands for the

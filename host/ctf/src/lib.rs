@@ -156,8 +156,8 @@ pub use error::{
 };
 pub use plan::Plan;
 pub use read::{
-    Absence, Container, ContextBytes, Event, EventIter, Events, Gap, GapKind, MAX_LEVELS, Message,
-    Messages, Numbers, Origin, Packet, PacketInfo, Parallel, Projected, Projection, Reported,
-    Resume, Run, Skipped, StreamReader, Trace, Value, Visitor,
+    Absence, Container, ContextBytes, Covered, Event, EventIter, Events, Gap, GapKind, MAX_LEVELS,
+    Message, Messages, Numbers, Origin, Packet, PacketInfo, Parallel, Projected, Projection,
+    Reported, Resume, Run, Skipped, StreamReader, Trace, Value, Visitor,
 };
 pub use write::{Datum, StreamFile, StreamWriter, TraceWriter};

@@ -1,10 +1,12 @@
 //! Trace readers: decode bytes to events with a plan.
 
 pub(crate) mod bits;
+mod covered;
 mod cursor;
 mod event;
 mod expected;
 mod file;
+mod join;
 mod messages;
 mod parallel;
 mod pool;
@@ -17,6 +19,7 @@ mod value;
 mod walk;
 mod window;
 
+pub use covered::Covered;
 pub use event::{Event, EventIter, Events, Gap, GapKind, Packet, PacketInfo, Visitor};
 pub use expected::Absence;
 pub use messages::{Messages, Origin};

@@ -73,7 +73,30 @@ impl From<&str> for Value {
     }
 }
 
+/// Label and number, if these fields are those of an enumeration's value.
+pub(crate) fn labelled(fields: &[Field]) -> Option<(&str, &Value)> {
+    match fields {
+        [
+            Field {
+                name: first,
+                value: Value::Text(label),
+            },
+            Field {
+                name: second,
+                value,
+            },
+        ] if first == "label" && second == "value" => Some((label, value)),
+        _ => None,
+    }
+}
+
 impl Value {
+    /// Creates the value of an enumeration: a structure of its label and its number.
+    #[must_use]
+    pub fn with_label(self, label: impl Into<Value>) -> Self {
+        Self::Struct(vec![Field::new("label", label), Field::new("value", self)])
+    }
+
     /// Appends it to a text, formatted for a listing: text in quotes, hexadecimal with `0x`.
     ///
     /// It does not use the formatting of the standard library, which would take most of the time of a listing with
@@ -110,11 +133,19 @@ impl Value {
                 }
                 out.push(']');
             }
-            Self::Struct(fields) => {
-                out.push_str("{ ");
-                push_fields(fields, out);
-                out.push_str(" }");
-            }
+            Self::Struct(fields) => match labelled(fields) {
+                Some((label, number)) => {
+                    push_quoted(label, out);
+                    out.push_str(" (");
+                    number.push(out);
+                    out.push(')');
+                }
+                None => {
+                    out.push_str("{ ");
+                    push_fields(fields, out);
+                    out.push_str(" }");
+                }
+            },
             Self::None => out.push_str("none"),
         }
     }

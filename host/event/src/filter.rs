@@ -13,6 +13,7 @@ mod unmet;
 
 use std::borrow::Cow;
 
+use crate::field::labelled;
 use crate::{
     Cpu, Duration, Event, EventKind, Field, Identities, Quantity, Space, SpaceKind, StreamInfo,
     ThreadId, Tid, Time, Value,
@@ -385,21 +386,13 @@ fn operand(value: &Value) -> Option<Operand<'_>> {
         Value::Real(number) => Operand::Real(*number),
         Value::Bool(value) => Operand::Bool(*value),
         Value::Text(text) => Operand::Text(text.into()),
-        // A label with its value: an enumeration.
-        Value::Struct(fields) => {
-            let [label, value] = fields.as_slice() else {
-                return None;
-            };
-            let (Value::Text(text), Operand::Integer(number)) =
-                (&label.value, operand(&value.value)?)
-            else {
-                return None;
-            };
-            if (&*label.name, &*value.name) != ("label", "value") {
-                return None;
-            }
-            Operand::Label(text, number)
-        }
+        Value::Struct(fields) => match labelled(fields) {
+            Some((label, number)) => match operand(number)? {
+                Operand::Integer(number) => Operand::Label(label, number),
+                _ => return None,
+            },
+            None => return None,
+        },
         Value::Bytes(_) | Value::List(_) | Value::None => return None,
     })
 }

@@ -11,6 +11,7 @@ use crate::{Addr, FunctionId, InterruptId, Irq, SpaceId, ThreadId, Tid};
 
 mod join;
 mod space;
+mod threads;
 
 pub use join::Numbers;
 pub use space::{Mapping, Space, SpaceKind};
@@ -43,6 +44,8 @@ pub struct Thread {
     pub priority: Option<i64>,
     /// Its stack, if the trace records it.
     pub stack: Option<Stack>,
+    /// Whether a later thread [has its number](Identities::new_thread): it has most likely ended.
+    pub followed: bool,
 }
 
 /// Whether `name` is one that operating systems give to idle threads.
@@ -104,6 +107,7 @@ enum Change {
     Space(SpaceId),
     ThreadName(ThreadId),
     ThreadAbout(ThreadId),
+    Followed(ThreadId),
     InterruptName(InterruptId),
 }
 
@@ -121,10 +125,12 @@ pub struct Identities {
     /// Whether a copy exists, so that changes must be recorded for it.
     is_copied: bool,
     changes: Vec<Change>,
-    /// Number of times that a thread was named or renamed.
+    /// Number of times that a thread was named or renamed, or got the number of an earlier one.
     renamed: u64,
     /// Number of times that a file was mapped.
     mapped: u64,
+    /// Number of threads whose number a later one has.
+    followed: u64,
     beyond: Beyond,
 }
 
@@ -181,6 +187,7 @@ pub struct News {
     interrupts: Vec<Interrupt>,
     thread_names: Vec<(ThreadId, Box<str>)>,
     thread_abouts: Vec<(ThreadId, Option<i64>, Option<Stack>)>,
+    followed: Vec<ThreadId>,
     interrupt_names: Vec<(InterruptId, Box<str>)>,
     beyond: Beyond,
     mapped: u64,
@@ -327,28 +334,6 @@ impl Identities {
         }
     }
 
-    /// Interns a thread.
-    pub fn thread(&mut self, space: SpaceId, tid: Tid) -> ThreadId {
-        let next = ThreadId(next(&self.threads));
-        if self.threads.len() >= MOST_THREADS {
-            let other = ThreadId(next.0 - 1);
-            let known = self.by_tid.get(&(space, tid)).copied();
-            self.beyond.threads += u64::from(known.is_none());
-            return known.unwrap_or(other);
-        }
-        let id = *self.by_tid.entry((space, tid)).or_insert(next);
-        if id == next {
-            self.threads.push(Thread {
-                space,
-                tid,
-                name: None,
-                priority: None,
-                stack: None,
-            });
-        }
-        id
-    }
-
     /// Interns an interrupt.
     pub fn interrupt(&mut self, space: SpaceId, kind: InterruptKind, irq: Irq) -> InterruptId {
         let next = InterruptId(next(&self.interrupts));
@@ -382,7 +367,8 @@ impl Identities {
         }
     }
 
-    /// Number of times that a thread was named or renamed: while it is unchanged, so are the names of all threads.
+    /// Number of times that a thread was named or renamed, or got the number of an earlier one: while it is unchanged, so
+    /// are the names of all threads.
     #[inline]
     pub const fn renamed(&self) -> u64 {
         self.renamed
@@ -558,6 +544,7 @@ impl Identities {
                     let about = thread.map(|thread| (id, thread.priority, thread.stack));
                     news.thread_abouts.extend(about);
                 }
+                Change::Followed(id) => news.followed.push(id),
                 Change::InterruptName(id) => news
                     .interrupt_names
                     .extend(self.interrupt_name(id).map(|name| (id, name.into()))),
@@ -589,7 +576,10 @@ impl Identities {
         self.beyond = news.beyond;
         self.mapped = news.mapped;
         self.functions.extend(news.functions);
-        self.threads.extend(news.threads);
+        for thread in news.threads {
+            self.followed += u64::from(thread.followed);
+            self.threads.push(thread);
+        }
         self.interrupts.extend(news.interrupts);
         for (id, name) in news.thread_names {
             if let Some(thread) = self.threads.get_mut(id.0 as usize) {
@@ -603,6 +593,9 @@ impl Identities {
                 (thread.priority, thread.stack) = (priority, stack);
             }
             self.change(Change::ThreadAbout(id));
+        }
+        for id in news.followed {
+            self.follow(id);
         }
         for (id, name) in news.interrupt_names {
             if let Some(interrupt) = self.interrupts.get_mut(id.0 as usize) {

@@ -1,5 +1,7 @@
 //! Information about a trace as a whole.
 
+use std::path::PathBuf;
+
 use crate::{
     Addr, ClockCheck, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, TimeUnit,
     WallClock,
@@ -44,6 +46,9 @@ pub struct TraceInfo {
     pub untimed: bool,
     /// Whether the source guarantees that no event's time is earlier than that of the event before it.
     pub in_order: bool,
+    /// Whether durations of calls are wall times, with what passed while their thread had no CPU: the source records the
+    /// threads' events, but not when they run.
+    pub wall_times: bool,
     /// Overhead of recording in the traced program, if the trace records it.
     pub costs: Vec<RecordingCost>,
     /// Whether [`Tid`](crate::Tid)s are the small numbers of an operating system, shown in decimal, rather than
@@ -58,6 +63,9 @@ pub struct TraceInfo {
     pub has_processes: bool,
     /// Events of an export of ours that are no records of the exported trace: its gaps, and what was concluded of it.
     pub added_events: u64,
+    /// Files given for symbols that the reader has refused or applied itself, because they are not of all code of the trace:
+    /// no other address gets a name of them.
+    pub settled_symbols: Vec<PathBuf>,
     /// Further facts about the target, for display: a label (`device`, `operating system`) and a value, in display
     /// order.
     pub about: Vec<(String, String)>,
@@ -187,6 +195,9 @@ pub struct StreamInfo {
     /// Whether its trace never records which thread has a CPU: then an event of one thread tells nothing about others,
     /// and all durations are those between a thread's own events.
     pub without_switches: bool,
+    /// The first and the last time at which it records every thread switch of its CPU, where other streams of the
+    /// machine record none and may cover more time: outside of it, it is unknown which thread has the CPU.
+    pub switches: Option<(Time, Time)>,
     /// The time of its first event, once known.
     pub start: Option<Time>,
     /// The time of its last event, once known.

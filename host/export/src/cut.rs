@@ -35,6 +35,8 @@ pub(crate) struct Cut {
     bounds: Bounds,
     /// Number of events added for what was open when the window began.
     opened: u64,
+    /// Functions whose calls were open then.
+    open: HashSet<FunctionId>,
 }
 
 /// State at the beginning of the window.
@@ -92,6 +94,7 @@ impl Cut {
             }),
             bounds: Bounds::default(),
             opened: 0,
+            open: HashSet::new(),
             window: options.window,
             filter: selection.events.clone(),
             symbols: Arc::clone(symbols),
@@ -131,9 +134,21 @@ impl Cut {
                 self.bounds.end = Some(self.window.end);
             }
             if within(self.window, row.time) && self.wants(info, event) {
-                kept.push_ref(event);
+                let clipped = self.clipped(row);
+                let row = clipped.as_ref().unwrap_or(row);
+                kept.push_ref(EventRef { row, ..event });
             }
         }
+    }
+
+    /// Returns the exit of a call that was open when the window began and whose stated duration is longer than the time
+    /// since its entry there: with that time instead. The duration would win over the window otherwise.
+    fn clipped(&self, row: &Row) -> Option<Row> {
+        let wall = row.wall()?;
+        let open = row.of_function().filter(|open| self.open.contains(open));
+        open?;
+        let since = row.time.since(just_before(self.window))?;
+        (wall > since).then(|| row.took(since))
     }
 
     /// Nearest times of dropped events on both sides of the window, and the number of events added for what was open at
@@ -191,7 +206,7 @@ impl Cut {
         let begin = self.window.begin;
         self.bounds.begin = Some(begin).filter(|_| before.any);
         self.bounds.hidden_calls = before.calls.hidden_calls();
-        let just_before = Time(begin.0.saturating_sub(1));
+        let just_before = just_before(self.window);
         let rows = before.calls.open_rows(just_before);
         for row in latest_switches(&before.schedule, just_before) {
             // A thread's row takes its position among those of the calls, unless the thread seems to have two
@@ -205,12 +220,18 @@ impl Cut {
                 self.opened += 1;
             }
         }
+        // Processors that waiting threads get and leave here, so that the one that runs has to get them again.
+        let left = rows
+            .iter()
+            .filter(|(row, _)| row.kind == RowKind::SwitchedOut);
+        let left: HashSet<_> = left.map(|(row, _)| (row.stream, row.cpu())).collect();
         for (mut row, call) in rows {
             let stream = info.stream(row.stream);
             let machine = stream.map(|stream| stream.machine).unwrap_or_default();
             if row.kind == RowKind::SwitchedIn
                 && let Some(thread) = row.thread()
                 && before.schedule.named_on(machine, row.cpu()) == Some(thread)
+                && !(before.switched && left.contains(&(row.stream, row.cpu())))
             {
                 // No switch is recorded, and none may be added.
                 row.kind = RowKind::Other;
@@ -223,6 +244,7 @@ impl Cut {
                 None => self.wants_row(info, &row),
             };
             if wanted {
+                self.open.extend(row.of_function());
                 kept.push(row);
                 self.opened += 1;
             }
@@ -350,6 +372,11 @@ fn latest_switches(schedule: &Schedule, time: Time) -> Vec<Row> {
 
 const fn is_switch(row: &Row) -> bool {
     matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut)
+}
+
+/// The time of the events that state what is open when a window begins.
+const fn just_before(window: Window) -> Time {
+    Time(window.begin.0.saturating_sub(1))
 }
 
 /// Whether a time lies in a window.

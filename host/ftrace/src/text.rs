@@ -189,6 +189,7 @@ pub fn line(text: &str) -> Line<'_> {
     if let Some(found) = event::event(text)
         .or(event::latency_event(text))
         .or(event::with_flags_first(text))
+        .or(event::verbose_event(text))
     {
         return Line::Event(found);
     }

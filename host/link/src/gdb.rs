@@ -83,6 +83,8 @@ pub struct Debugger {
     acknowledged: bool,
     /// Bytes of memory that fit into one answer.
     piece: usize,
+    /// The process that is stopped, in hexadecimal digits.
+    process: String,
 }
 
 impl std::fmt::Debug for Debugger {
@@ -116,6 +118,7 @@ impl Debugger {
             timeout,
             acknowledged: true,
             piece: LEAST_PACKET / 2,
+            process: "1".to_owned(),
         };
         let supported = debugger.ask("qSupported")?;
         let supported = String::from_utf8_lossy(&supported);
@@ -130,6 +133,9 @@ impl Debugger {
             debugger.acknowledged = false;
         }
         let state = debugger.ask("?")?;
+        if let Some(process) = process(&state) {
+            debugger.process = process;
+        }
         match state.first() {
             // Stopped by a signal, or running (`OK`); an empty answer tells nothing.
             Some(b'S' | b'T' | b'O') | None => Ok(debugger),
@@ -177,11 +183,15 @@ impl Debugger {
     /// # Errors
     /// [`GdbError`] if the server doesn't confirm it.
     pub fn detach(mut self) -> Result<(), GdbError> {
-        let answer = self.ask("D")?;
-        match &*answer {
+        if self.ask("D")? == b"OK" {
+            return Ok(());
+        }
+        // A server with several processes wants to know which. QEMU does once GDB has been its client.
+        let command = format!("D;{}", self.process);
+        match &*self.ask(&command)? {
             b"OK" => Ok(()),
             other => Err(GdbError::Unexpected {
-                command: "D".to_owned(),
+                command,
                 expected: "OK",
                 found: shown(other),
             }),
@@ -251,6 +261,14 @@ impl Debugger {
             .write(bytes, self.timeout)
             .map_err(GdbError::Lost)
     }
+}
+
+/// The process of a stop reply, `T05thread:p2.1;`.
+fn process(state: &[u8]) -> Option<String> {
+    let state = String::from_utf8_lossy(state);
+    let (process, _) = state.split_once("thread:p")?.1.split_once('.')?;
+    let is_number = process.bytes().all(|digit| digit.is_ascii_hexdigit());
+    (is_number && !process.is_empty()).then(|| process.to_owned())
 }
 
 /// Finds the first complete packet: returns its content and checksum, and how many bytes it and everything before it

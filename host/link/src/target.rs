@@ -184,7 +184,6 @@ impl Target {
     /// The old connection must be closed before a new one is opened: a serial port can be opened only once (and a board
     /// that is unplugged and plugged in again gets another name while the old port is open), and many TCP servers,
     /// QEMU's among them, serve one connection at a time.
-    /// old one), and many a TCP server, QEMU's among them, serves one connection at a time.
     pub fn hang_up(&mut self) {
         self.transport = Box::new(transport::Closed);
     }

@@ -6,9 +6,12 @@
 //! ```text
 //! 7 sensor u8 channel u8 state f32 volts      type, name, and for each field its type and name
 //! sensor.state 0=idle 1=busy                  event and field, and what values are called
+//! enum Mode u8 0=Off 1=On                     a type of fields: name, type of its numbers, and what values are called
+//! 8 heard Mode mode u16 samples[4]            fields of such a type; four numbers
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use kymo_event::{Batch, Event, Field, TraceInfo, Value};
 
@@ -17,6 +20,9 @@ use crate::{ReadError, Source};
 /// Largest numbers of declared events, and of fields in one of them. They bound memory for hostile files.
 const EVENTS: usize = 1 << 16;
 const FIELDS: usize = 256;
+
+/// Largest size of a field in bytes.
+const FIELD_BYTES: usize = 1024;
 
 /// Class of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +38,23 @@ enum Class {
 #[derive(Clone, Debug, PartialEq)]
 struct Declared {
     class: Class,
+    /// Size in bytes; of an array, that of an element.
     bytes: usize,
+    /// Number of elements of an array.
+    elements: Option<usize>,
     name: String,
-    labels: Vec<(i128, String)>,
+    labels: Labels,
+}
+
+/// What values of a field are called.
+type Labels = Arc<[(i128, String)]>;
+
+/// A type of fields that the program declares (a labelled enum).
+#[derive(Clone, Debug, PartialEq)]
+struct Enum {
+    class: Class,
+    bytes: usize,
+    labels: Labels,
 }
 
 /// Name and fields of an event.
@@ -48,6 +68,8 @@ struct Declaration {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declarations {
     events: HashMap<u64, Declaration>,
+    /// `None`: declarations of this name contradict each other.
+    enums: HashMap<String, Option<Enum>>,
     big_endian: bool,
     /// Number of rejected texts.
     refused: u64,
@@ -62,15 +84,19 @@ impl Declarations {
         let texts = section
             .split(|byte| *byte == 0)
             .filter(|text| !text.is_empty());
-        let mut labels = Vec::new();
+        let (mut labels, mut events) = (Vec::new(), Vec::new());
+        // Types of fields may follow the events that have such fields, and so may events their labels.
         for text in texts {
             let text = String::from_utf8_lossy(text).into_owned();
-            let first = text.split_ascii_whitespace().next().unwrap_or("");
-            if first.contains('.') {
-                labels.push(text);
-                continue;
+            match text.split_ascii_whitespace().next().unwrap_or("") {
+                "enum" if !self.add_enum(&text) => refused.push(text),
+                "enum" => {}
+                first if first.contains('.') => labels.push(text),
+                _ => events.push(text),
             }
-            let taken = declaration(&text).is_some_and(|(kind, new)| {
+        }
+        for text in events {
+            let taken = declaration(&text, &self.enums).is_some_and(|(kind, new)| {
                 let is_known = self.events.len() >= EVENTS || self.events.contains_key(&kind);
                 match is_known {
                     true => self.events.get(&kind).is_some_and(|old| old.is_same(&new)),
@@ -81,7 +107,6 @@ impl Declarations {
                 refused.push(text);
             }
         }
-        // Labels may precede the declaration of their event.
         for text in labels {
             if self.label(&text).is_none() {
                 refused.push(text);
@@ -91,15 +116,43 @@ impl Declarations {
         refused
     }
 
+    /// Adds a type of fields. Returns whether it is valid and no other type has its name; where one has, neither is used
+    /// from now on, because fields name their types and nothing else.
+    fn add_enum(&mut self, text: &str) -> bool {
+        let mut words = text.split_ascii_whitespace().skip(1);
+        let parsed = words.next().zip(words.next()).and_then(|(name, numbers)| {
+            let (class, bytes) = class_of(numbers)?;
+            let labels = labels_of(words)?;
+            matches!(class, Class::Unsigned | Class::Signed).then_some(())?;
+            Some((
+                name,
+                Enum {
+                    class,
+                    bytes,
+                    labels,
+                },
+            ))
+        });
+        let Some((name, new)) = parsed else {
+            return false;
+        };
+        let is_full = self.enums.len() >= EVENTS;
+        match self.enums.get_mut(name) {
+            Some(old) if old.as_ref() == Some(&new) => true,
+            Some(old) => {
+                *old = None;
+                false
+            }
+            None if is_full => false,
+            None => self.enums.insert(name.to_owned(), Some(new)).is_none(),
+        }
+    }
+
     /// Sets the labels of a field, in all events with this name (there may be one for each record type).
     fn label(&mut self, text: &str) -> Option<()> {
         let mut words = text.split_ascii_whitespace();
         let (event, field) = words.next()?.split_once('.')?;
-        let labels = words.map(|word| {
-            let (number, name) = word.split_once('=')?;
-            Some((number_of(number)?, name.to_owned()))
-        });
-        let labels: Vec<_> = labels.collect::<Option<_>>()?;
+        let labels = labels_of(words)?;
         let events = self.events.values_mut().filter(|it| it.name == event);
         let fields = events.flat_map(|it| it.fields.iter_mut());
         let mut found = None;
@@ -134,11 +187,18 @@ impl Declarations {
         let mut fields = Vec::new();
         for declared in &declaration.fields {
             // A record that is too short belongs to another program, or to an older build.
-            let Some((bytes, behind)) = rest.split_at_checked(declared.bytes) else {
+            let Some((bytes, behind)) = rest.split_at_checked(declared.size()) else {
                 return;
             };
             rest = behind;
-            let value = declared.value(bytes, self.big_endian);
+            let value = match declared.elements {
+                None => declared.value(bytes, self.big_endian),
+                Some(_) => {
+                    let elements = bytes.chunks_exact(declared.bytes.max(1));
+                    let values = elements.map(|bytes| declared.value(bytes, self.big_endian));
+                    Value::List(values.collect())
+                }
+            };
             fields.push(Field::new(declared.name.clone(), value));
         }
         event.name = declaration.name.clone().into();
@@ -153,7 +213,7 @@ impl Declaration {
         let shape = |it: &Self| -> Vec<_> {
             let fields = it.fields.iter();
             fields
-                .map(|field| (field.class, field.bytes, field.name.clone()))
+                .map(|it| (it.class, it.bytes, it.elements, it.name.clone()))
                 .collect()
         };
         self.name == other.name && shape(self) == shape(other)
@@ -161,6 +221,11 @@ impl Declaration {
 }
 
 impl Declared {
+    /// Size of the field in bytes.
+    fn size(&self) -> usize {
+        self.bytes * self.elements.unwrap_or(1)
+    }
+
     fn value(&self, bytes: &[u8], big_endian: bool) -> Value {
         let shift = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
         let number = match big_endian {
@@ -174,14 +239,11 @@ impl Declared {
             _ => number.into(),
         };
         let label = self.labels.iter().find(|(value, _)| *value == labelled);
-        if let Some((_, label)) = label {
-            return Value::Text(label.clone());
-        }
-        match self.class {
+        let value = match self.class {
             Class::Unsigned => Value::Unsigned(number),
             Class::Hex => Value::Hex(number),
             Class::Signed => Value::Signed(signed),
-            Class::Real if self.bytes == 4 => Value::Real(f32::from_bits(number as u32).into()),
+            Class::Real if self.bytes == 4 => Value::Real(shortest(f32::from_bits(number as u32))),
             Class::Real => Value::Real(f64::from_bits(number)),
             Class::Text => {
                 let end = bytes.iter().position(|byte| *byte == 0);
@@ -189,12 +251,21 @@ impl Declared {
                 Value::Text(String::from_utf8_lossy(text).into_owned())
             }
             Class::Bytes => Value::Bytes(bytes.to_vec()),
+        };
+        // As an enumeration of CTF.
+        match label {
+            Some((_, label)) => value.with_label(label.clone()),
+            None => value,
         }
     }
 }
 
-/// Parses a C integer: decimal, octal, hexadecimal or binary, with a sign, a suffix and parentheses (C11, 6.4.4.1;
-/// binary is an extension of GCC, and part of C23).
+/// The value with the fewest digits that is this number in 32 bits: what the program wrote, as a rule.
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(number.into())
+}
+
+/// Parses a C integer of any base, with a sign, a suffix and parentheses (C11, 6.4.4.1; binary: C23).
 fn number_of(text: &str) -> Option<i128> {
     let inner = text
         .strip_prefix('(')
@@ -216,20 +287,45 @@ fn number_of(text: &str) -> Option<i128> {
     Some(if negative { -number } else { number })
 }
 
+/// Parses labels: numbers and what they are called.
+fn labels_of<'t>(words: impl Iterator<Item = &'t str>) -> Option<Labels> {
+    let labels = words.map(|word| {
+        let (number, name) = word.split_once('=')?;
+        Some((number_of(number)?, name.to_owned()))
+    });
+    labels.collect::<Option<Labels>>()
+}
+
 /// Parses a declaration: record type, name and fields.
-fn declaration(text: &str) -> Option<(u64, Declaration)> {
+fn declaration(text: &str, enums: &HashMap<String, Option<Enum>>) -> Option<(u64, Declaration)> {
     let mut words = text.split_ascii_whitespace();
     let kind = u64::try_from(number_of(words.next()?)?).ok()?;
     let name = words.next()?.to_owned();
     let mut fields = Vec::new();
     while let Some(class) = words.next() {
-        let (class, bytes) = class_of(class)?;
-        let name = words.next()?.to_owned();
+        let (class, bytes, labels) = match enums.get(class) {
+            Some(declared) => {
+                let declared = declared.as_ref()?;
+                (declared.class, declared.bytes, Arc::clone(&declared.labels))
+            }
+            None => class_of(class).map(|(class, bytes)| (class, bytes, Labels::default()))?,
+        };
+        let name = words.next()?;
+        let (name, elements) = match name.strip_suffix(']') {
+            Some(array) => {
+                let (name, elements) = array.split_once('[')?;
+                (name, Some(usize::try_from(number_of(elements)?).ok()?))
+            }
+            None => (name, None),
+        };
+        let is_small = (1..=FIELD_BYTES / bytes).contains(&elements.unwrap_or(1));
+        is_small.then_some(())?;
         fields.push(Declared {
             class,
             bytes,
-            name,
-            labels: Vec::new(),
+            elements,
+            name: name.to_owned(),
+            labels,
         });
     }
     let is_right = (1..=0xFFFF).contains(&kind) && fields.len() <= FIELDS;
@@ -246,8 +342,8 @@ fn class_of(name: &str) -> Option<(Class, usize)> {
         ("i", 8 | 16 | 32 | 64) => Class::Signed,
         ("x", 8 | 16 | 32 | 64) => Class::Hex,
         ("f", 32 | 64) => Class::Real,
-        ("text", 1..=1024) => return Some((Class::Text, size)),
-        ("bytes", 1..=1024) => return Some((Class::Bytes, size)),
+        ("text", 1..=FIELD_BYTES) => return Some((Class::Text, size)),
+        ("bytes", 1..=FIELD_BYTES) => return Some((Class::Bytes, size)),
         _ => return None,
     };
     Some((class, size / 8))
@@ -344,7 +440,7 @@ mod tests {
             assert_eq!(event.name, "sensor");
             let expected = [
                 Field::new("channel", Value::Unsigned(3)),
-                Field::new("state", Value::Text("busy".into())),
+                Field::new("state", Value::Unsigned(1).with_label("busy")),
                 Field::new("volts", Value::Real(1.5)),
                 Field::new("offset", Value::Signed(-2)),
                 Field::new("flags", Value::Hex(0xBEEF)),
@@ -377,6 +473,59 @@ mod tests {
     }
 
     #[test]
+    fn arrays_and_types_of_the_program() {
+        let section = b"7 heard Mode mode u16 samples[2] Mode modes[0x2] text4 names[2]\0\
+            enum Mode i8 -1=Unset 1=On\0";
+        for big_endian in [false, true] {
+            let mut declarations = Declarations::default();
+            assert_eq!(declarations.add(section, big_endian), [""; 0]);
+            let mut data = vec![0xFF];
+            for sample in [1u16, 0x0203] {
+                data.extend(match big_endian {
+                    true => sample.to_be_bytes(),
+                    false => sample.to_le_bytes(),
+                });
+            }
+            data.extend(b"\x01\x07one\0four");
+            let mut event = block(7, &data);
+            declarations.describe(&mut event);
+            let text = |text: &str| Value::Text(text.into());
+            let expected = [
+                Field::new("mode", Value::Signed(-1).with_label("Unset")),
+                Field::new("samples", Value::List(vec![1u64.into(), 0x203u64.into()])),
+                Field::new(
+                    "modes",
+                    Value::List(vec![Value::Signed(1).with_label("On"), 7i64.into()]),
+                ),
+                Field::new("names", Value::List(vec![text("one"), text("four")])),
+            ];
+            assert_eq!(event.fields, expected);
+        }
+    }
+
+    #[test]
+    fn types_of_one_name_that_contradict_each_other_are_not_used() {
+        let mut declarations = Declarations::default();
+        // Those of an event that was complete before are known.
+        assert_eq!(
+            declarations.add(b"enum M u8 1=One\x007 a M m", false),
+            [""; 0]
+        );
+        assert_eq!(
+            declarations.add(b"enum M u8 1=One\x007 a M m", false),
+            [""; 0]
+        );
+        let refused = declarations.add(b"8 b M m\0enum M u8 1=Eins", false);
+        assert_eq!(refused, ["enum M u8 1=Eins", "8 b M m"]);
+        let mut event = block(7, &[1]);
+        declarations.describe(&mut event);
+        assert_eq!(
+            event.fields,
+            [Field::new("m", Value::Unsigned(1).with_label("One"))]
+        );
+    }
+
+    #[test]
     fn labels_are_those_of_all_events_of_the_name_and_may_be_negative() {
         let mut declarations = Declarations::default();
         let section = b"failed.err -1=timeout 0=ok\x007 failed i8 err\x0010 failed i32 err\0";
@@ -384,7 +533,7 @@ mod tests {
         for (kind, data) in [(7, &[0xFF][..]), (10, &[0xFF; 4])] {
             let mut event = block(kind, data);
             declarations.describe(&mut event);
-            let expected = Field::new("err", Value::Text("timeout".into()));
+            let expected = Field::new("err", Value::Signed(-1).with_label("timeout"));
             assert_eq!(event.fields, [expected], "{kind}");
         }
     }
@@ -411,6 +560,17 @@ mod tests {
             "7 sensor u9 a",
             "7 sensor u8",
             "7 sensor text0 a",
+            "7 sensor u8 a[0]",
+            "7 sensor u8 a[-1]",
+            "7 sensor u64 a[129]",
+            "7 sensor text8 a[18446744073709551615]",
+            "7 sensor u8 a[b]",
+            "7 sensor u8 a]",
+            "7 sensor Unknown a",
+            "enum",
+            "enum Mode",
+            "enum Mode f32 1=One",
+            "enum Mode u8 One",
             "sensor.state 0=idle",
         ] {
             assert_eq!(declarations.add(text.as_bytes(), false), [text]);

@@ -6,6 +6,7 @@
 //! Kymo's own targets have a separate reader ([`native`](crate::formats::kymo)). The other dialects are selected by the
 //! metadata of a CTF trace, or by a mapping file ([`Dialect::of`]).
 
+mod built;
 pub(crate) mod export;
 pub(crate) mod kymo;
 mod lttng;
@@ -26,6 +27,7 @@ use kymo_event::{
 
 use crate::fields::Pool;
 
+pub(crate) use built::Built;
 use mapping::{Mapping, MappingError};
 pub(crate) use sink::{Caches, Clock, Sink};
 
@@ -116,6 +118,14 @@ impl Dialect {
             Self::Lttng(lttng) => lttng.tells_switches(),
             Self::Export(_) => export::tells_switches(trace.metadata()),
             _ => true,
+        }
+    }
+
+    /// Returns whether a stream class records the thread switches of its CPUs, where other classes record none.
+    pub(crate) fn class_tells_switches(&self, class: usize) -> bool {
+        match self {
+            Self::Lttng(lttng) => lttng.class_tells_switches(class),
+            _ => false,
         }
     }
 
@@ -224,6 +234,14 @@ pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
 pub(crate) fn env_text<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     match metadata.env(name) {
         Some(EnvValue::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns a number in the environment of a trace.
+pub(crate) fn env_number(metadata: &Metadata, name: &str) -> Option<u64> {
+    match metadata.env(name) {
+        Some(EnvValue::Integer(number)) => u64::try_from(*number).ok(),
         _ => None,
     }
 }

@@ -71,6 +71,7 @@ mod together;
 pub use formats::ftrace::FtraceTrace;
 pub use formats::{coresight, kymo, rtems_record, systemview, zephyr_instrumentation};
 pub mod profile_table;
+mod reused;
 
 pub use ahead::read_ahead;
 pub use code::resolve_code;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kymo_ctf::Trace;
-use kymo_event::{Date, Moment, Time, WallClock, Wanted};
+use kymo_event::{Choice, Date, Moment, Time, WallClock, Wanted};
 
 use crate::ahead::read_ahead;
 use crate::bytes::Bytes;
@@ -22,6 +22,9 @@ pub struct OpenOptions {
     /// Amount of detail that is wanted for events. (Rare events whose fields contain more than their kind always have
     /// them.)
     pub wanted: Wanted,
+    /// Names of the events whose names and fields are wanted, where [`wanted`](Self::wanted) asks for them. Sources may
+    /// return other events without (a CTF trace does); those with labels of their own always have them.
+    pub events: Choice,
     /// Meanings of the events of a CTF trace whose tracer does not define them. Not for Kymo's own traces.
     pub mapping: Option<Arc<Mapping>>,
     /// Metadata of an input that is a single CTF stream or a directory of streams, if it is not next to them. For a
@@ -54,6 +57,9 @@ pub struct OpenOptions {
     pub buildid_dir: Option<PathBuf>,
     /// Description of a raw buffer or snapshot of hardware trace.
     pub trace: kymo_coresight::input::Given,
+    /// Files with symbols (ELF files, listings) for code at fixed addresses that the images of a hardware trace have
+    /// without symbols: memory dumps of a snapshot, and raw images.
+    pub symbols: Vec<PathBuf>,
     /// Number of threads that may read the input. With two, either streams are decoded ahead or the input is read ahead
     /// on a thread of its own; with three or more, both. The result does not depend on it.
     pub threads: usize,
@@ -76,6 +82,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             wanted: Wanted::Everything,
+            events: Choice::default(),
             mapping: None,
             metadata: None,
             program: None,
@@ -89,6 +96,7 @@ impl Default for OpenOptions {
             kernel: None,
             buildid_dir: None,
             trace: Default::default(),
+            symbols: Vec::new(),
             threads: default_threads(),
             as_it_comes: false,
         }

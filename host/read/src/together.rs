@@ -202,6 +202,8 @@ fn common<'a>(
         steps_back: infos().any(|info| info.steps_back),
         in_order: infos().all(|info| info.in_order),
         numbered_threads: infos().any(|info| info.numbered_threads),
+        // What another recording of the kernel knows of threads holds for all.
+        wall_times: infos().any(|info| info.wall_times) && !infos().any(TraceInfo::shows_cpus),
         idle_is_no_thread: infos().all(|info| info.idle_is_no_thread),
         has_cpus: infos().any(|info| info.has_cpus),
         has_processes: infos().any(|info| info.has_processes),
@@ -275,6 +277,9 @@ impl Part {
                 thread: stream.thread.map(|thread| numbers.thread(thread)),
                 start: stream.start.map(|time| line.time(time)),
                 end: stream.end.map(|time| line.time(time)),
+                switches: stream
+                    .switches
+                    .map(|(begin, end)| (line.time(begin), line.time(end))),
                 ..stream.clone()
             };
             let id = self.numbers.streams.get(index);

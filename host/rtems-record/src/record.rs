@@ -31,4 +31,7 @@ pub struct ThreadName {
     pub id: u64,
     /// Name, decoded from its bytes.
     pub name: String,
+    /// Whether it belongs to the record of a thread's creation, not to the header: an earlier thread may have had the
+    /// same id.
+    pub is_created: bool,
 }

@@ -70,6 +70,21 @@ impl Format {
             WordSize::Bits64 => 12,
         }
     }
+
+    /// Appends the characters in the data of a [`THREAD_NAME`](EventId::THREAD_NAME) item, up to 256 bytes.
+    pub fn add_name(self, name: &mut Vec<u8>, data: u64) {
+        if name.len() < NAME {
+            name.extend(characters(data, self).filter(|character| *character != 0));
+        }
+    }
+}
+
+/// Incomplete name of a thread.
+#[derive(Clone, Debug)]
+struct Naming {
+    id: u64,
+    bytes: Vec<u8>,
+    is_created: bool,
 }
 
 /// Description of the target in a stream.
@@ -111,8 +126,8 @@ pub(crate) struct Items {
     cpu: usize,
     /// Whether the items of a processor have begun, which ends the header.
     pub started: bool,
-    /// Incomplete thread name of each processor: thread id and bytes.
-    naming: Vec<Option<(u64, Vec<u8>)>>,
+    /// Incomplete thread name of each processor.
+    naming: Vec<Option<Naming>>,
     /// Complete names that were not taken yet.
     pub names: Vec<ThreadName>,
     /// Version 9: ring positions from the last chunk of each processor.
@@ -278,7 +293,7 @@ impl Items {
         if event.has_time() && event != EventId::UPTIME_HIGH && event != EventId::UPTIME_LOW {
             timeline.item(time, event, data);
             if event == EventId::THREAD_CREATE {
-                self.name_next(data);
+                self.name_next(data, true);
             }
             return Ok(());
         }
@@ -397,7 +412,7 @@ impl Items {
             EventId::VERSION_CONTROL_KEY => {
                 self.text(data, |header| &mut header.version_control_key);
             }
-            EventId::THREAD_ID => self.name_next(data),
+            EventId::THREAD_ID => self.name_next(data, false),
             EventId::THREAD_NAME => self.name(data),
             EventId::PER_CPU_OVERFLOW => {
                 timeline.overflow(data, true);
@@ -516,28 +531,32 @@ impl Items {
     }
 
     /// Starts a thread's name.
-    fn name_next(&mut self, thread: u64) {
+    fn name_next(&mut self, id: u64, is_created: bool) {
         self.end_name();
         if let Some(naming) = self.naming.get_mut(self.cpu) {
-            *naming = Some((thread, Vec::new()));
+            *naming = Some(Naming {
+                id,
+                bytes: Vec::new(),
+                is_created,
+            });
         }
     }
 
     fn name(&mut self, data: u64) {
-        let characters = characters(data, self.header.format);
-        if let Some(Some((_, name))) = self.naming.get_mut(self.cpu)
-            && name.len() < NAME
-        {
-            name.extend(characters.filter(|character| *character != 0));
+        if let Some(Some(naming)) = self.naming.get_mut(self.cpu) {
+            self.header.format.add_name(&mut naming.bytes, data);
         }
     }
 
     /// Completes a thread's name.
     fn end_name(&mut self) {
         let naming = self.naming.get_mut(self.cpu).and_then(Option::take);
-        if let Some((id, name)) = naming.filter(|(_, name)| !name.is_empty()) {
-            let name = String::from_utf8_lossy(&name).into_owned();
-            self.names.push(ThreadName { id, name });
+        if let Some(naming) = naming.filter(|naming| !naming.bytes.is_empty()) {
+            self.names.push(ThreadName {
+                id: naming.id,
+                name: String::from_utf8_lossy(&naming.bytes).into_owned(),
+                is_created: naming.is_created,
+            });
         }
     }
 

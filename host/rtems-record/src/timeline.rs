@@ -64,18 +64,18 @@ impl Held {
 
 /// Sorts held records into the order in which they get their times. A loss ends with the first record behind it that
 /// has a time. An item without a time gets the time of the record in front of the loss, so it precedes the loss.
-fn in_order(held: Vec<Held>) -> Vec<Held> {
-    let mut ordered = Vec::with_capacity(held.len());
+fn in_order<T>(held: impl IntoIterator<Item = (Held, T)>) -> Vec<(Held, T)> {
+    let mut ordered = Vec::new();
     let mut losses = Vec::new();
-    for held in held {
+    for (held, beside) in held {
         if held.is_loss() {
-            losses.push(held);
+            losses.push((held, beside));
             continue;
         }
         if !held.is_item || held.event.has_time() {
             ordered.append(&mut losses);
         }
-        ordered.push(held);
+        ordered.push((held, beside));
     }
     ordered.append(&mut losses);
     ordered
@@ -347,7 +347,8 @@ impl Timeline {
         let first = cpu.clock.now(&self.scale);
         cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
         let mut ends = chunks.into_iter().peekable();
-        for (place, item) in in_order(held).into_iter().enumerate() {
+        let held = held.into_iter().map(|item| (item, ()));
+        for (place, (item, ())) in in_order(held).into_iter().enumerate() {
             if item.event.has_time() {
                 self.item(item.time, item.event, item.data);
             } else {

@@ -249,7 +249,10 @@ fn lines<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Lines {
     let mut sections = Vec::new();
     let mut unknown = false;
     for name in section_names() {
-        let Some(section) = file.section_by_name(name) else {
+        // Before ELF had a flag for compressed sections, their names had a `z`.
+        let former = name.replacen('.', ".z", 1);
+        let section = file.section_by_name(name);
+        let Some(section) = section.or_else(|| file.section_by_name(&former)) else {
             continue;
         };
         let range = section.compressed_file_range().ok().and_then(|found| {

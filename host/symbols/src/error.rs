@@ -1,7 +1,7 @@
 //! Errors of symbol files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reason why symbols cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,17 @@ pub enum Error {
         /// The reason.
         source: TextError,
     },
+}
+
+impl Error {
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Error::Io { path, .. } | Error::ElfFile { path, .. } | Error::TextFile { path, .. } => {
+                path
+            }
+        }
+    }
 }
 
 /// Error in an ELF file.

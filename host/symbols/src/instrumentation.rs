@@ -51,12 +51,16 @@ pub struct Instrumentation {
     pub is_64: bool,
     /// Kind of file.
     pub kind: FileKind,
+    /// Whether it is a program for Linux, not firmware. A guess if the file is stripped and has no note about it.
+    pub runs_on_linux: bool,
     /// Whether Kymo's recorder is linked to it.
     pub has_recorder: bool,
     /// Number of functions in its symbols.
     pub functions: u64,
     /// The hooks that it calls or defines, in the order of [`HOOKS`], then [`PATCHABLE`] entries.
     pub hooks: Vec<Hook>,
+    /// Patchable entries with no-ops in other places than Kymo's `patchable.c` expects: those functions are not recorded.
+    pub misplaced: u64,
     /// The libraries that it needs, in the search order of the dynamic linker.
     pub needed: Vec<String>,
     /// Library search path, with `$ORIGIN` unexpanded.
@@ -158,20 +162,37 @@ fn read<'d>(file: &impl Object<'d>) -> Result<Instrumentation, ElfError> {
     };
     let functions = functions(file);
     let slots = slots(file);
+    let recorders = recorders_own(file);
     let hooks = HOOKS
         .iter()
-        .filter_map(|name| hook(file, &functions, &slots, name));
+        .filter_map(|name| hook(file, (&functions, &recorders), &slots, name));
     Ok(Instrumentation {
         architecture: file.architecture(),
         is_64: file.is_64(),
         kind,
+        runs_on_linux: kind != FileKind::Static || runs_on_linux(file, functions.is_empty()),
         has_recorder: file.section_by_name(NOTE).is_some(),
         functions: functions.len() as u64,
         hooks: hooks.chain(patchable(file)).collect(),
+        misplaced: misplaced(file, &functions),
         needed: dynamic.needed,
         search: dynamic.search,
         build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec),
     })
+}
+
+/// Whether a static program is for Linux. The C library's start files say so (glibc, with a note) or show it by their
+/// names (musl); without either, and without names, processors decide: a static program of 64 bits or for i386 is
+/// rarely firmware.
+fn runs_on_linux<'d>(file: &impl Object<'d>, is_stripped: bool) -> bool {
+    let is_pc = matches!(
+        file.architecture(),
+        Architecture::X86_64 | Architecture::I386
+    );
+    file.section_by_name(".note.ABI-tag").is_some()
+        || file.symbol_by_name("__libc_start_main").is_some()
+        || is_pc
+        || (is_stripped && file.is_64())
 }
 
 /// Content of the dynamic section.
@@ -258,7 +279,7 @@ fn slots<'d>(file: &impl Object<'d>) -> Vec<(&'static str, u64)> {
 
 fn hook<'d>(
     file: &impl Object<'d>,
-    functions: &[(u64, u64)],
+    (functions, recorders): (&[(u64, u64)], &BTreeSet<u64>),
     slots: &[(&'static str, u64)],
     name: &'static str,
 ) -> Option<Hook> {
@@ -311,9 +332,12 @@ fn hook<'d>(
                 continue;
             };
             finder.find(section.address(), data, &mut |address| {
-                sites += 1;
                 let next = functions.partition_point(|function| function.0 <= address);
                 let function = next.checked_sub(1).and_then(|last| functions.get(last));
+                if function.is_some_and(|function| recorders.contains(&function.0)) {
+                    return;
+                }
+                sites += 1;
                 within.extend(function.map(|function| function.0));
             });
         }
@@ -349,6 +373,96 @@ fn patchable<'d>(file: &impl Object<'d>) -> Option<Hook> {
             false => HookPlace::Nowhere,
         },
     })
+}
+
+/// Where the recorder's own functions begin, some of which call its hooks.
+fn recorders_own<'d>(file: &impl Object<'d>) -> BTreeSet<u64> {
+    let mode = u64::from(file.architecture() == Architecture::Arm);
+    let own = file
+        .symbols()
+        .filter(|symbol| symbol.name().is_ok_and(is_recorders));
+    own.map(|symbol| symbol.address() & !mode).collect()
+}
+
+/// Whether a function of this name is the recorder's: of one of its crates, or of `pg.c`.
+fn is_recorders(name: &str) -> bool {
+    const CRATES: [&str; 7] = [
+        "kymo",
+        "kymo_arch_aarch64",
+        "kymo_arch_cortex_m",
+        "kymo_arch_riscv",
+        "kymo_minimal",
+        "kymo_os_linux",
+        "kymo_recorder",
+    ];
+    if ["kymo_pg_enter", "kymo_pg_exit"].contains(&name) {
+        return true;
+    }
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    let path = if let Some(rest) = name.strip_prefix("_ZN") {
+        let rest = rest.trim_start_matches(is_digit);
+        rest.strip_prefix("_$LT$").unwrap_or(rest)
+    } else if name.starts_with("_R") {
+        // `_RNvCsHASH_4kymo5enter`: the first name is the crate's.
+        let crate_at = name.find("_").and_then(|_| name.get(2..)?.find('_'));
+        let rest = crate_at.and_then(|at| name.get(at + 3..)).unwrap_or("");
+        rest.trim_start_matches(is_digit)
+    } else {
+        return false;
+    };
+    let end = path.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    CRATES.iter().any(|own| {
+        let rest = path.strip_prefix(own);
+        rest.is_some_and(|rest| rest.starts_with(is_digit) || end == Some(own.len()))
+    })
+}
+
+/// The addresses of no-ops that functions begin with, if the file's words have 64 bits.
+fn patchable_sites<'d>(file: &impl Object<'d>) -> Vec<u64> {
+    let section = file
+        .section_by_name(PATCHABLE_ENTRIES)
+        .filter(|_| file.is_64());
+    let Some((begin, data)) = section.and_then(|it| Some((it.address(), it.data().ok()?))) else {
+        return Vec::new();
+    };
+    let word = |bytes: &[u8]| {
+        let bytes: [u8; 8] = bytes.try_into().unwrap_or_default();
+        match file.is_little_endian() {
+            true => u64::from_le_bytes(bytes),
+            false => u64::from_be_bytes(bytes),
+        }
+    };
+    let mut sites: Vec<u64> = data.chunks_exact(8).map(word).collect();
+    // The dynamic linker fills them in where the program can be loaded anywhere.
+    for (address, relocation) in file.dynamic_relocations().into_iter().flatten() {
+        let at = address.checked_sub(begin).map(|offset| offset / 8);
+        let site = at.and_then(|at| sites.get_mut(usize::try_from(at).ok()?));
+        if let (Some(site), Ok(addend)) = (site, u64::try_from(relocation.addend()))
+            && addend != 0
+        {
+            *site = addend;
+        }
+    }
+    sites
+}
+
+/// Counts no-ops that do not lie at a function's entry as `patchable.c` expects them: five before it on x86-64, none on
+/// AArch64. Functions without names are not counted.
+fn misplaced<'d>(file: &impl Object<'d>, functions: &[(u64, u64)]) -> u64 {
+    let begins = |at: u64| functions.binary_search_by_key(&at, |it| it.0).is_ok();
+    let is_misplaced = |site: &u64| {
+        // The largest number before an entry that compilers take is larger; nobody means that.
+        let mut near = (0..64).map(|offset| site.wrapping_add(offset));
+        match file.architecture() {
+            Architecture::X86_64 => !begins(site.wrapping_add(5)) && near.any(begins),
+            Architecture::Aarch64 => {
+                !begins(*site) && !begins(site.wrapping_sub(4)) && near.any(begins)
+            }
+            _ => false,
+        }
+    };
+    let sites = patchable_sites(file);
+    sites.iter().filter(|site| is_misplaced(site)).count() as u64
 }
 
 /// The code from an address on.

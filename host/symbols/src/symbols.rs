@@ -26,6 +26,16 @@ pub struct Symbols {
     absent: boxcar::Vec<Place>,
 }
 
+/// The same files, which are not read again.
+impl Clone for Symbols {
+    fn clone(&self) -> Self {
+        Self {
+            images: self.images().cloned().collect(),
+            absent: self.absent.iter().map(|(_, place)| *place).collect(),
+        }
+    }
+}
+
 /// A function.
 ///
 /// Several symbols at one address are one function, named by the best of them: a function symbol before a label, global

@@ -1,6 +1,6 @@
 //! Tracing of a boot: the kernel command line for it, and access to the buffer afterwards.
 //!
-//! Sources: `admin-guide/kernel-parameters.txt` (`ftrace`, `ftrace_filter`, `trace_buf_size`, `trace_clock`,
+//! Sources: `admin-guide/kernel-parameters.txt` (`ftrace`, `ftrace_filter`, `ftrace_notrace`, `ftrace_graph_max_depth`, `trace_buf_size`, `trace_clock`,
 //! `trace_event`, `tracing_thresh`) and `trace/boottime-trace.rst` (boot configurations).
 
 use std::path::Path;
@@ -32,10 +32,7 @@ pub fn parameters(request: &Request) -> Parameters {
         words = vec![format!("trace_clock={clock}")];
     }
     let tracer = request.tracer.as_deref().unwrap_or("function_graph");
-    let wants_functions = request.threshold_us.is_some()
-        || !request.functions.is_empty()
-        || request.events.is_empty();
-    let has_tracer = tracer != "nop" && (wants_functions || request.tracer.is_some());
+    let has_tracer = tracer != "nop" && (request.wants_functions() || request.tracer.is_some());
     if has_tracer {
         words.push(format!("ftrace={tracer}"));
         if let Some(microseconds) = request.threshold_us {
@@ -43,6 +40,12 @@ pub fn parameters(request: &Request) -> Parameters {
         }
         if !request.functions.is_empty() {
             words.push(format!("ftrace_filter={}", request.functions.join(",")));
+        }
+        if !request.hidden.is_empty() {
+            words.push(format!("ftrace_notrace={}", request.hidden.join(",")));
+        }
+        if let Some(depth) = request.depth {
+            words.push(format!("ftrace_graph_max_depth={depth}"));
         }
     }
     words.push(format!("trace_buf_size={}k", request.buffer_kb));
@@ -142,6 +145,18 @@ mod tests {
              trace_buf_size=8192k trace_event=initcall:*,sched:sched_switch"
         );
         assert_eq!(parameters.configuration, None);
+
+        let hidden = Request {
+            hidden: vec!["mem*".into(), "rcu_read_lock".into()],
+            depth: Some(4),
+            buffer_kb: 1024,
+            ..Request::default()
+        };
+        assert_eq!(
+            super::parameters(&hidden).command_line,
+            "trace_clock=global ftrace=function_graph ftrace_notrace=mem*,rcu_read_lock ftrace_graph_max_depth=4 \
+             trace_buf_size=1024k trace_event=initcall:*"
+        );
     }
 
     #[test]

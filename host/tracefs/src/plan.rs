@@ -35,6 +35,10 @@ pub struct Request {
     pub stop_at: Option<String>,
     /// Functions to record, as patterns of the kernel (`vfs_*`); empty for all.
     pub functions: Vec<String>,
+    /// Functions not to record, in the same form.
+    pub hidden: Vec<String>,
+    /// Number of levels of calls to record; `None` for all.
+    pub depth: Option<u32>,
     /// Events to record.
     pub events: Vec<EventName>,
     /// Threads to record, with the threads and processes that they start; empty for all.
@@ -46,18 +50,23 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether functions are recorded, unless the tracer excludes that.
+    pub(crate) fn wants_functions(&self) -> bool {
+        let chooses_calls = !self.functions.is_empty() || !self.hidden.is_empty();
+        let limits_calls = self.threshold_us.is_some() || self.depth.is_some();
+        chooses_calls || limits_calls || self.events.is_empty()
+    }
+
     /// The tracer for this request, out of those available in a buffer; `None` if only events are requested.
     ///
     /// # Errors
     /// When the kernel does not have the tracer.
     pub(crate) fn tracer(&self, available: &str) -> Result<Option<String>> {
         let has = |name: &str| available.split_whitespace().any(|it| it == name);
-        let wants_functions =
-            self.threshold_us.is_some() || !self.functions.is_empty() || self.events.is_empty();
         let tracer = match &self.tracer {
             Some(name) if name == NOP => return Ok(None),
             Some(name) => name,
-            None if !wants_functions => return Ok(None),
+            None if !self.wants_functions() => return Ok(None),
             None if self.threshold_us.is_some() && has(DURATION) => DURATION,
             None => GRAPH,
         };
@@ -299,6 +308,42 @@ fn functions(
             _ => tracefs.append(&file, name),
         };
         done.map_err(|error| unknown(error, name))?;
+    }
+    hide(tracefs, request, place, restore)
+}
+
+/// Sets the excluded functions, besides those that are excluded already, and the number of levels.
+fn hide(tracefs: &Tracefs, request: &Request, place: &Place, restore: &Restore) -> Result<()> {
+    let missing = |what, file: &str| TracefsError::Missing {
+        what,
+        path: tracefs.path(file),
+    };
+    let file = place.file("set_ftrace_notrace");
+    for (number, name) in request.hidden.iter().enumerate() {
+        if !tracefs.has(&file) {
+            return Err(missing("leave functions out", &file));
+        }
+        let done = match (number, place) {
+            (0, Place::Top) => {
+                // Registers the earlier list to be restored, and keeps it.
+                let listed = tracefs.read(&file)?;
+                let kept = listed.lines().filter(|line| !line.starts_with('#'));
+                let kept = kept.filter_map(|line| line.split_whitespace().next());
+                let all: Vec<&str> = kept.chain([name.as_str()]).collect();
+                restore.set(&file, &all.join(" "))
+            }
+            (0, Place::Instance(_)) => tracefs.write(&file, name),
+            _ => tracefs.append(&file, name),
+        };
+        done.map_err(|error| unknown(error, name))?;
+    }
+    if let Some(depth) = request.depth {
+        // All instances share it.
+        let file = "max_graph_depth";
+        if !tracefs.has(file) {
+            return Err(missing("record some levels of calls alone", file));
+        }
+        restore.set(file, &depth.to_string())?;
     }
     Ok(())
 }

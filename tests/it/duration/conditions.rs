@@ -48,7 +48,7 @@ impl Board {
 #[test]
 fn trigger_and_stopper_act_for_one_caller_the_nth_time() {
     let board = board("conditions");
-    // `all` calls `spin` thirteen times and `many` once, then `outer` does the former twice and the latter once.
+    // `all` calls `spin` thirteen times and `many` once. Then `outer` calls `spin` twice and `many` once.
     board.between("off", "spin from outer hit 2", "many from outer");
     let set = board.list();
     assert!(
@@ -62,7 +62,7 @@ fn trigger_and_stopper_act_for_one_caller_the_nth_time() {
     assert_eq!((count("spin"), count("many"), count("tiny")), (1, 1, 1000));
     assert!(of(&calls, "spin")[0].wall < 50_000, "the one of ten rounds");
     assert_eq!(count("deep") + count("stop_here"), 0);
-    // The trigger acted once, and no longer acts.
+    // The trigger has acted once, and does not act again.
     board.ask("off");
     board.work(2);
     let set = board.list();
@@ -74,7 +74,7 @@ fn trigger_and_stopper_act_for_one_caller_the_nth_time() {
         set.contains(" from outer (called 1, acted 1 so far)"),
         "{set}"
     );
-    // Until events are cleared.
+    // It acts again after `clear`.
     board.ask("clear");
     board.work(1);
     assert_eq!(
@@ -82,7 +82,7 @@ fn trigger_and_stopper_act_for_one_caller_the_nth_time() {
         1
     );
 
-    // After a reboot they are counted anew.
+    // After a reboot the counts start at 0.
     let kept = " from outer hit 2 times 1 (called 0, acted 0 so far)";
     run::run(&mut board.command("reboot")).unwrap();
     let set = board.list();
@@ -92,7 +92,7 @@ fn trigger_and_stopper_act_for_one_caller_the_nth_time() {
     board.work(1);
     let calls = board.calls(&board.trace("rebooted", &[]));
     assert_eq!(of(&calls, "spin").len(), 1);
-    // Damaged conditions are dropped.
+    // Damaged conditions are discarded.
     board.damage();
     run::run(&mut board.command("reboot")).unwrap();
     assert_eq!(board.list(), "trigger: none\nstopper: none\n");

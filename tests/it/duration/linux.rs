@@ -1,5 +1,5 @@
-//! Duration mode of programs on this machine. Calls that must be recorded sleep for longer than the threshold, which no
-//! machine shortens; the tests ignore other calls that a busy machine makes as long.
+//! Duration mode of programs on this machine. Calls that must be recorded sleep for longer than the threshold, on any
+//! machine. Other calls may also become that long on a busy machine; the tests ignore them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,7 +72,8 @@ int main() {
 }
 "#;
 
-/// A program in which a host selects functions. Each byte is answered by a round of calls in a separate thread.
+/// A program in which a host selects functions. Each received byte is answered by a round of calls in a separate
+/// thread.
 const CHOSEN: &str = r#"
 #include <pthread.h>
 #include <unistd.h>
@@ -191,7 +192,7 @@ fn a_program_records_calls_of_the_threshold_and_their_self_times_are_without_the
     let output = record(&folder, "plain", &LONG);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let found = calls(&recording);
-    // The threshold is measured to 0.01 %.
+    // The threshold is accurate to 0.01 %; the test allows 0.2 %.
     let least = 49_900_000;
     assert!(
         found.iter().all(|call| call.duration_ns >= least),
@@ -221,7 +222,7 @@ fn a_program_records_calls_of_the_threshold_and_their_self_times_are_without_the
         let smalls: u64 = of("small").map(|call| call.duration_ns).sum();
         let larges: u64 = of("large").map(|call| call.duration_ns).sum();
         let own: u64 = of("large").map(|call| call.self_ns).sum();
-        // Each is rounded to a nanosecond.
+        // Each duration is rounded to a nanosecond.
         assert!(
             larges.abs_diff(own + smalls) <= 70,
             "{threshold}: {found:?}"
@@ -269,7 +270,7 @@ fn calls_that_are_open_when_the_program_exits_or_is_killed_are_recorded() {
     let folder = build("open", "gcc", PROGRAM);
     let exit = [("large", "returned"), ("main", "open"), ("rest", "open")];
     assert_eq!(long_calls_of(&folder, "exit"), expected(&exit));
-    // The call during which it was killed seems to have just begun.
+    // The call that was running at the kill seems to have just begun.
     let kill = [("hang", "open"), ("large", "returned"), ("main", "open")];
     assert_eq!(long_calls_of(&folder, "kill"), expected(&kill));
 }
@@ -287,11 +288,11 @@ fn a_fork_records_with_the_same_threshold() {
     let [child] = &child[..] else {
         panic!("{child:?}");
     };
-    // (The parent was in `main` at the fork.)
+    // The parent was in `main` at the fork.
     assert_eq!(long_calls(child), expected(&[("large", "returned")]));
 }
 
-/// A program that reads bytes, calls its functions for each, and writes it back. Dropping this ends it.
+/// A program that reads bytes, calls its functions for each, and writes it back. Dropping this ends the program.
 struct Served {
     folder: PathBuf,
     program: Child,
@@ -329,7 +330,7 @@ impl Served {
         self.output.read_exact(&mut bytes).unwrap();
     }
 
-    /// `kymo` with these arguments, on this program.
+    /// `kymo` with these arguments, for this program.
     fn ask(&self, words: &[&str]) -> Command {
         let socket = self.folder.join("socket");
         let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
@@ -419,7 +420,7 @@ fn a_host_chooses_the_functions_while_the_program_runs() {
     assert_eq!(found(&served), "inner main other outer small small");
 }
 
-/// Calls that say when recording is to stop: each byte is a round.
+/// A program with calls that stop recording: each received byte starts a round.
 const STOPS: &str = r#"
 #include <pthread.h>
 #include <time.h>
@@ -467,16 +468,16 @@ fn recording_stops_where_a_host_says() {
             ["other", "in_thread", "slow"].map(count),
         )
     };
-    // A call of another thread took long, in round 3: that round is open, and round 2 is over.
+    // A call in another thread took long, in round 3: that round is open, and round 2 has ended.
     let freeze = ["--freeze", "slow > 50ms"];
     assert_eq!(rounds(&mut served, &freeze, 4), (false, [2, 2, 4]));
-    // The second time that a function is entered from there (round 7), and before its first call.
+    // The second time that the function is entered from there (round 7), before its first call.
     let from = ["--stop-at", "slow", "--from", "in_thread", "--hit", "2"];
     assert_eq!(rounds(&mut served, &from, 4), (false, [2, 2, 3]));
-    // A marker of the program, and three calls more.
+    // A marker of the program, and three more calls.
     let marker = ["--freeze", "marker == 12", "--after", "3"];
     assert_eq!(rounds(&mut served, &marker, 4), (false, [3, 3, 6]));
-    // Nothing any more.
+    // Without a condition recording does not stop.
     assert_eq!(rounds(&mut served, &[], 2), (true, [2, 2, 4]));
 }
 

@@ -1,6 +1,7 @@
-/* Calls whose lengths are known to the instruction: the test runs this where an instruction takes 64 ns of virtual time. It records,
- * and answers the host. */
+/* Program whose calls have known lengths: the test runs it where an instruction takes 64 ns of
+ * virtual time. It records, and answers the host. */
 #include "kymo.h"
+#include "kymo_control.h"
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))
 #define UART_DATA REGISTER(0x40004000)
@@ -31,7 +32,7 @@ KYMO_NO_INSTRUMENT static void reboot(void)
 	}
 }
 
-/* Two instructions a round. */
+/* Two instructions per round. */
 #define SPIN(rounds_)                                                                             \
 	do {                                                                                      \
 		uint32_t left_ = (rounds_);                                                       \
@@ -48,7 +49,7 @@ __attribute__((noinline)) void tiny(void)
 	__asm__ volatile("");
 }
 
-/* Its callees take most of its time, and none of them is recorded. */
+/* Its callees take most of its time, and none of them is long enough to be recorded. */
 __attribute__((noinline)) void many(void)
 {
 	for (int i = 0; i < 1000; i++)
@@ -99,7 +100,7 @@ __attribute__((noinline)) void large_step(void)
 	SPIN(40000);
 }
 
-/* The same over and over. */
+/* Repeats the same calls. */
 __attribute__((noinline)) void steps(void)
 {
 	for (int i = 0; i < 24; i++) {
@@ -109,7 +110,7 @@ __attribute__((noinline)) void steps(void)
 	}
 }
 
-/* An interpreter: most calls are short, and as close together as can be. */
+/* An interpreter: most calls are short, and follow each other as closely as possible. */
 __attribute__((noinline)) int leaf(int n)
 {
 	__asm__ volatile("" : "+r"(n));
@@ -170,7 +171,7 @@ __attribute__((noinline)) void compress(void)
 	SPIN(rounds++ % 8 == 0 ? 220000 : 20000);
 }
 
-/* Two threads, a queue between them, markers. */
+/* Two threads with a queue between them, and markers. */
 __attribute__((noinline)) void lock(void)
 {
 	SPIN(20);
@@ -223,14 +224,14 @@ __attribute__((noinline)) void threads(void)
 __attribute__((section(".noinit"))) static kymo_retained_t retained;
 __attribute__((section(".noinit"))) static kymo_duration_retained_t duration_retained;
 
-/* What RAM keeps over a reset is not what was written there: a bit of each. */
+/* Simulates RAM that does not keep its contents over a reset, by changing a bit of each structure. */
 KYMO_NO_INSTRUMENT static void damage(void)
 {
 	*(volatile uint8_t *)&retained ^= 2;
 	*(volatile uint8_t *)&duration_retained ^= 2;
 }
 
-/* Never returns: open at every dump. */
+/* Never returns, so its call is open in every dump. */
 __attribute__((noinline)) static void serve(void)
 {
 	void (*goes_on)(void) = NULL;
@@ -239,7 +240,7 @@ __attribute__((noinline)) static void serve(void)
 			goes_on();
 		if (UART_STATE & 2) {
 			uint8_t byte = (uint8_t)UART_DATA;
-			/* So many in a row are in no frame of the link's. */
+			/* No frame of the link contains so many in a row. */
 			if (marks >= 5 && byte != '!')
 				goes_on = byte == '+' ? steps : byte == '*' ? interpret
 						   : byte == '/' ? compress : byte == '=' ? threads : goes_on;
@@ -254,13 +255,20 @@ __attribute__((noinline)) static void serve(void)
 	}
 }
 
-/* Handlers' calls go on the stack of whom they interrupt. */
+/* Calls of a handler are on the stack of the interrupted context. */
 KYMO_NO_INSTRUMENT void tick(void)
 {
 	kymo_tick();
+#ifdef CONTROL
+	kymo_control_poll();
+#endif
 }
 
-/* An exception of its own. */
+#ifdef CONTROL
+KYMO_CONTROL;
+#endif
+
+/* A second exception. */
 KYMO_NO_INSTRUMENT void svc(void)
 {
 	kymo_isr_enter(11);

@@ -1,4 +1,4 @@
-# What the guest does: recordings of every kind, each with its exit code, and the settings of tracefs after it.
+# Script of the guest: makes recordings of every kind, and stores the exit code and the settings of tracefs after each.
 T=/sys/kernel/tracing
 
 # Prints all settings that a recording may change.
@@ -12,12 +12,12 @@ settings() {
     echo "state $(ls /run/kymo)"
 }
 
-# Notes when something begins.
+# Logs the start of a step with its time.
 step() {
     echo "$(cut -d' ' -f1 /proc/uptime) $1" | tee -a times
 }
 
-# Runs `kymo record --ftrace` with these options into NAME.dat, and notes what came of it.
+# Runs `kymo record --ftrace` with these options into NAME.dat, and stores its output, exit code and the settings.
 record() {
     name=$1
     shift
@@ -27,7 +27,7 @@ record() {
     settings > $name.settings
 }
 
-# The same in the background; goes on when it records.
+# The same in the background; returns when it records or has ended.
 begin() {
     name=$1
     shift
@@ -45,7 +45,7 @@ recording() {
     esac
 }
 
-# Waits for its end.
+# Waits for the end of the recording in the background.
 end() {
     wait $PID
     echo $? > $name.code
@@ -55,7 +55,7 @@ end() {
 record unmounted -- true
 mount -t tracefs nodev $T
 
-# The boot has been traced. Another recording would destroy that.
+# The trace of the boot is still in the buffer, and another recording would destroy it.
 record busy --threshold 100us
 record boot --boot
 echo nop > $T/current_tracer
@@ -95,7 +95,7 @@ end
 
 begin killed --threshold 200us --function 'vfs_*' --stop-at panic
 settings > during.settings
-# Until something of it is on the disk.
+# Waits until a part of the recording is on the disk.
 until cat killed.dat.pages/cpu*.raw | grep -q . || ! kill -0 $PID; do cat /proc/version > /dev/null; done
 kill -KILL $PID
 wait $PID
@@ -113,7 +113,7 @@ LOOP=$!
 record pid --pid $LOOP --event 'syscalls:sys_enter_openat' --duration 300ms
 kill $LOOP
 
-# A disk that gets full while it records.
+# A disk that becomes full during a recording.
 mkdir -p /small
 mount -t tmpfs -o size=20m nodev /small
 step full

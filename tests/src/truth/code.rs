@@ -1,5 +1,5 @@
-//! A firmware's code, as its disassembly shows it: what each instruction does to the flow of
-//! control, where the compiler calls the hooks, and what it does only for the sake of those calls.
+//! Model of a firmware's code, from its disassembly: each instruction's effect on the control flow, the calls of the
+//! hooks, and the instructions that exist only for those calls.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use std::process::Command;
 
 use kymo_targets::run::{self, Result};
 
-/// What an instruction does to the flow of control.
+/// Effect of an instruction on the control flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
-    /// Goes on, or jumps to where its own function goes on (or another, as a last act).
+    /// Falls through, or jumps within its own function (or to another function as a tail call).
     #[default]
     On,
     /// Calls a function.
     Call,
     /// Returns to the caller.
     Return {
-        /// Only if a condition holds.
+        /// Whether it returns only if a condition holds.
         conditional: bool,
     },
 }
@@ -26,15 +26,15 @@ pub enum Flow {
 /// One instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Instruction {
-    /// How long it is, in bytes; 0 where there is no code.
+    /// Size in bytes; 0 at an address without code.
     pub size: u8,
-    /// What it does to the flow of control.
+    /// Effect on the control flow.
     pub flow: Flow,
-    /// Whether it is there only for the call of a hook.
+    /// Whether the instruction exists only for the call of a hook.
     pub set_up: bool,
-    /// Whether a handler of an exception begins with it.
+    /// Whether it is the first instruction of an exception handler.
     pub handler: bool,
-    /// Whether a function of the recorder begins with it that is no hook of the compiler's.
+    /// Whether it is the first instruction of a function of the recorder. The compiler's hooks don't count.
     pub recorder: bool,
 }
 
@@ -48,7 +48,7 @@ impl Instruction {
     }
 }
 
-/// A hook.
+/// Function that the compiler calls at an entry or an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// `__cyg_profile_func_enter`
@@ -57,48 +57,47 @@ pub enum Hook {
     Exit,
 }
 
-/// A place where the compiler calls a hook.
+/// Call of a hook, which the compiler has inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Which.
+    /// The called hook.
     pub hook: Hook,
-    /// The function that is entered or left; `None` where the code does not show it (its address
-    /// was spilled).
+    /// The function that is entered or exited; `None` if the code does not show it (its address was spilled).
     pub function: Option<u32>,
 }
 
 /// A symbol with its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Where it begins, without the Thumb bit.
+    /// First address, without the Thumb bit.
     pub address: u32,
-    /// How many bytes it takes; 0 if the symbol doesn't tell.
+    /// Size in bytes; 0 if the symbol table does not contain it.
     pub size: u32,
 }
 
-/// All of a firmware's code.
+/// The whole code of a firmware.
 #[derive(Debug)]
 pub struct Code {
     instructions: Vec<Instruction>,
-    /// Every place where a hook is called, by the address of the calling instruction.
+    /// Every call of a hook, by the address of the calling instruction.
     pub sites: HashMap<u32, Site>,
     /// Every call of `setjmp`: the addresses of the calling instructions, in order.
     pub setjmp_calls: Vec<u32>,
-    /// Where `setjmp` itself begins.
+    /// Address of `setjmp` itself.
     pub setjmp: Option<u32>,
     /// The code of `longjmp`.
     pub longjmp: Range<u32>,
-    /// Where the hooks begin.
+    /// Address of the hook at entries; `u32::MAX` in a program without hooks.
     pub enter: u32,
-    /// See [`enter`](Self::enter).
+    /// Address of the hook at exits; `u32::MAX` in a program without hooks.
     pub exit: u32,
-    /// In the order of their addresses.
+    /// All symbols, in the order of their addresses.
     pub symbols: Vec<Symbol>,
 }
 
-/// No instruction's address.
+/// Stands for the address of a function that does not exist.
 const NOWHERE: u32 = u32::MAX;
 
 /// A line of the disassembly.
@@ -107,7 +106,7 @@ struct Line<'a> {
     size: u8,
     mnemonic: &'a str,
     operands: &'a str,
-    /// What objdump says of the operands: the address of a literal, the target of a jump.
+    /// Address that objdump prints for the operands: that of a literal, or the target of a jump.
     target: Option<u32>,
 }
 
@@ -129,7 +128,7 @@ impl Code {
     fn new(disassembly: &str, vectors: &str, symbols: Vec<Symbol>) -> Result<Self> {
         let find = |name: &str| {
             let symbol = symbols.iter().find(|symbol| symbol.name == name);
-            // A program without hooks has none that the linker kept.
+            // The linker has removed the hooks of a program that does not call them.
             symbol.map_or(NOWHERE, |symbol| symbol.address)
         };
         let mut code = Self {
@@ -214,7 +213,7 @@ impl Code {
                 self.setjmp_calls.push(line.address);
             }
         }
-        // The hooks jump about within themselves; that is no call of a hook.
+        // Jumps within the hooks are no calls of a hook.
         let first = body.first().map(|line| line.address);
         if [Some(self.enter), Some(self.exit)].contains(&first) {
             return;
@@ -242,7 +241,7 @@ impl Code {
         &mut self.instructions[index]
     }
 
-    /// The instruction at an address; one without a size if there is no code.
+    /// The instruction at an address; its size is 0 if there is no code.
     pub fn at(&self, address: u32) -> Instruction {
         let instruction = self.instructions.get(address as usize / 2);
         instruction.copied().unwrap_or_default()
@@ -262,14 +261,14 @@ impl Code {
         after.checked_sub(1)
     }
 
-    /// Where that symbol begins.
+    /// Address of the last symbol that begins at or before an address.
     pub fn symbol_before(&self, address: u32) -> Option<u32> {
         Some(self.symbols.get(self.symbol_index(address)?)?.address)
     }
 }
 
-/// Walks back from a call of a hook: which function it tells, as far as that is visible, and the
-/// instructions that exist only to pass the function and the call site.
+/// Searches backwards from a call of a hook. Returns the function that it passes to the hook, if the code shows it, and
+/// the instructions that exist only to pass the function and the call site.
 fn arguments(
     before: &[Line<'_>],
     words: &HashMap<u32, u32>,
@@ -280,8 +279,8 @@ fn arguments(
         (line.mnemonic.starts_with("ldr") && functions.binary_search(&value).is_ok())
             .then_some(value)
     };
-    // Where a register that is passed got its value; anywhere before in the function, because the
-    // compiler keeps the function's address in a register for both hooks.
+    // The last instruction before the call that gives a register its value. It may be anywhere in the function, because
+    // the compiler keeps the function's address in a register for both hooks.
     let origin = |register: &str, accept: &dyn Fn(&Line<'_>) -> bool| {
         before
             .iter()
@@ -290,7 +289,7 @@ fn arguments(
     let mut set_up = Vec::new();
     let mut function = None;
     for register in ["r0", "r1"] {
-        // The move itself stands in the same straight piece of code.
+        // The move itself is in the same basic block as the call.
         let straight = before
             .iter()
             .rev()
@@ -327,7 +326,7 @@ fn arguments(
 }
 
 impl<'a> Line<'a> {
-    /// Reads `  1a66c:\tb508      \tpush\t{r3, lr}`, perhaps with ` @ (1a798 <main+0xc0>)` behind.
+    /// Parses `  1a66c:\tb508      \tpush\t{r3, lr}`, with an optional ` @ (1a798 <main+0xc0>)` at the end.
     fn parse(line: &'a str) -> Option<Self> {
         let mut columns = line.splitn(4, '\t');
         let address = hex(columns.next()?.trim().strip_suffix(':')?)?;
@@ -340,7 +339,7 @@ impl<'a> Line<'a> {
         let text = columns.next().unwrap_or_default();
         let (operands, remark) = text.split_once('@').unwrap_or((text, ""));
         let operands = operands.trim();
-        // A jump names its target, `7b4a <name+0x3a>`; of a literal only the remark does.
+        // The operands of a jump contain its target, `7b4a <name+0x3a>`. For a literal only the remark contains it.
         let target = match remark.contains('<') {
             true => remark.trim_matches([' ', '(']),
             false => operands,
@@ -385,12 +384,12 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether what stands before it may not have been executed just before what stands behind it.
+    /// Whether the instructions before and after this one may not be executed in direct succession.
     fn ends_straight_code(&self) -> bool {
         matches!(self.flow(), Flow::Call | Flow::Return { .. }) || self.mnemonic == "b"
     }
 
-    /// The registers that it changes.
+    /// The registers that the instruction changes.
     fn writes(&self) -> Vec<&'a str> {
         let mut operands = self.operands.split(", ");
         let begins = |names: &[&str]| names.iter().any(|name| self.mnemonic.starts_with(name));
@@ -464,8 +463,8 @@ fn vector_table(dump: &str) -> Vec<u32> {
 pub(super) mod tests {
     use super::*;
 
-    /// Two functions as GCC leaves them (the second ends in the hook), the hooks, a handler, and
-    /// what jumps far. Addresses are made up.
+    /// Two functions in the form in which GCC compiles them (the second ends in a hook), the hooks, a handler, a caller
+    /// of `setjmp`, and `setjmp` and `longjmp`. The addresses are synthetic.
     const DISASSEMBLY: &str = "
 00000100 <outer>:
  100:\tb570      \tpush\t{r4, r5, r6, lr}

@@ -1,13 +1,14 @@
-/* A plugin for QEMU that writes down every instruction that the emulated processor executes, in
- * order, to standard output: the reader's side is log.rs.
+/* QEMU plugin that writes every executed instruction to standard output, in order of execution.
+ * log.rs reads it.
  *
- * Each entry is 4 bytes in this machine's order: the address of an instruction (even), or, marked
- * by its lowest bit, the address that an instruction between the arguments "from" and "to" (hex)
- * loads from (a multiple of 4). That is how the reader learns which stack a thread switch goes to.
+ * Each entry has 4 bytes in this machine's byte order. An even value is the address of an executed
+ * instruction. With the lowest bit set it is the address (a multiple of 4) that an instruction
+ * between the arguments "from" and "to" (hex) loads from: the reader learns from it which stack a
+ * thread switch selects.
  *
- * QEMU loads it with "-plugin executed.so,from=...,to=...". The declarations are those few of
- * QEMU's plugin interface (version 1 to QEMU 8, version 2 since QEMU 9: PLUGIN_VERSION) that are
- * needed here; they have not changed between the two. Debian has no package with its header.
+ * QEMU loads it with "-plugin executed.so,from=...,to=...". The declarations are the few that are
+ * needed of QEMU's plugin interface (version 1 up to QEMU 8, version 2 since QEMU 9:
+ * PLUGIN_VERSION). They are the same in both versions. Debian has no package with the header.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -19,8 +20,8 @@ typedef uint64_t plugin_id;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 
-enum { NO_REGISTERS = 0 };     /* what a callback reads or writes of the processor's registers */
-enum { LOADS_AND_STORES = 3 }; /* which accesses to memory are told (QEMU 7.2 confuses the two) */
+enum { NO_REGISTERS = 0 };     /* processor registers that a callback reads or writes */
+enum { LOADS_AND_STORES = 3 }; /* memory accesses that are reported (QEMU 7.2 confuses the two kinds) */
 
 void qemu_plugin_register_vcpu_tb_trans_cb(plugin_id, void (*)(plugin_id, struct qemu_plugin_tb *));
 void qemu_plugin_register_atexit_cb(plugin_id, void (*)(plugin_id, void *), void *);
@@ -49,7 +50,7 @@ static void write_out(void)
 	while (left > 0) {
 		ssize_t written = write(STDOUT_FILENO, next, left);
 		if (written <= 0)
-			exit(1); /* nobody reads: there is nothing to run for */
+			exit(1); /* without a reader there is no reason to continue */
 		next += written;
 		left -= (size_t)written;
 	}

@@ -1,5 +1,5 @@
-//! Every instruction that a firmware executes in QEMU: asked for with a plugin, and read while the
-//! firmware runs.
+//! Log of every instruction that a firmware executes in QEMU: a plugin writes it, and it is read while the firmware
+//! runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use super::code::Code;
 use super::replay::{Replay, Truth};
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// The plugin, compiled.
+/// The compiled plugin.
 #[derive(Debug)]
 pub struct Plugin {
     file: PathBuf,
 }
 
 impl Plugin {
-    /// Compiles it with this machine's compiler for the QEMU that is installed.
+    /// Compiles the plugin with this machine's compiler for the installed QEMU.
     ///
     /// # Errors
     /// When there is no compiler, or QEMU was built without plugins.
@@ -49,7 +49,7 @@ impl Plugin {
         Ok(Self { file })
     }
 
-    /// QEMU's arguments for it. `switch` is the function that switches threads.
+    /// QEMU's arguments for the plugin. `switch` is the name of the function that switches threads.
     pub fn arguments(&self, code: &Code, switch: &str) -> Result<[String; 2]> {
         let symbol = code.symbol(switch);
         let symbol = symbol.ok_or_else(|| Error::new(format!("the firmware has no {switch}")))?;
@@ -67,17 +67,17 @@ impl Plugin {
 enum Entry {
     /// The instruction at this address was executed.
     Executed(u32),
-    /// The switch of threads loaded from this address.
+    /// The function that switches threads loaded from this address.
     Loaded(u32),
 }
 
-/// Drops all that the plugin writes until QEMU ends, because QEMU has to be rid of it.
+/// Discards the rest of the plugin's output until QEMU ends. Without a reader the plugin would block QEMU.
 pub fn drain(mut log: ChildStdout) {
-    // When it can't be read any more there is nothing to drop.
+    // After a read error there is nothing more to discard.
     let _ = io::copy(&mut log, &mut io::sink());
 }
 
-/// Gives what the plugin writes to `take` until that has enough, or fails.
+/// Passes each entry of the plugin's output to `take` until it returns `true` or fails.
 fn read(log: &mut ChildStdout, mut take: impl FnMut(Entry) -> Result<bool>) -> Result<()> {
     let mut bytes = vec![0; 1 << 16];
     let mut have = 0;
@@ -105,11 +105,11 @@ fn read(log: &mut ChildStdout, mut take: impl FnMut(Entry) -> Result<bool>) -> R
     result.map(drop)
 }
 
-/// Reads what the plugin writes, and counts what happens within the function `window`. After that
-/// somebody has to [`drain`] the log.
+/// Reads the plugin's output, and counts the instructions within the function `window`. The caller must [`drain`] the
+/// log afterwards.
 ///
 /// # Errors
-/// When the watched function was not left, or nothing can be made of the run.
+/// When QEMU ends before `window` was exited, or the instructions contradict the code (see [`Replay::executes`]).
 pub fn count(log: &mut ChildStdout, code: &Code, window: u32) -> Result<Truth> {
     let mut replay = Replay::new(code, window);
     read(log, |entry| {
@@ -122,15 +122,15 @@ pub fn count(log: &mut ChildStdout, code: &Code, window: u32) -> Result<Truth> {
     Ok(replay.truth())
 }
 
-/// The same for a program without hooks: how many instructions of each symbol were executed, by
-/// whomever, from the call of the function `window` to its return.
+/// Counts the executed instructions of each symbol in a program without hooks, in all threads and handlers, from the
+/// call of the function `window` to its return.
 ///
 /// # Errors
-/// When the watched function was not left.
+/// When QEMU ends before `window` has returned.
 pub fn by_symbol(log: &mut ChildStdout, code: &Code, window: u32) -> Result<BTreeMap<String, u64>> {
     let mut counts = vec![0u64; code.symbols.len()];
     let mut last = None;
-    // Where it was called from: when that goes on, it has returned.
+    // The symbol that called `window`: its next instruction shows that `window` has returned.
     let mut caller = None;
     read(log, |entry| {
         let Entry::Executed(address) = entry else {

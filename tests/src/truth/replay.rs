@@ -1,106 +1,103 @@
-//! Runs through all instructions that were executed, and counts for each function those that it
-//! executed itself.
+//! Replay of all executed instructions, which counts for each function those that it executed itself.
 //!
-//! What is known of the run is only which instruction came after which. Contexts (threads, handlers
-//! of exceptions), the hooks and the stack of functions in each context follow from that and from
-//! the [`Code`]:
+//! The only input is the sequence of instructions. Contexts (threads and exception handlers), the hooks, and the stack
+//! of functions in each context follow from the sequence and from the [`Code`]:
 //!
-//! - A handler of an exception is only ever entered by an exception, and ends with its own return.
-//! - A hook begins where its first instruction is executed and ends with its own return; what it
-//!   calls belongs to it. A handler that preempts meanwhile does not.
-//! - Which thread goes on after a switch follows from the stack that its registers are loaded from.
-//! - A function is entered and left where its hooks are called, inlined ones too. `longjmp` leaves
-//!   all that were entered since the `setjmp` to which it returns.
+//! - Only an exception enters an exception handler, and the handler ends with its own return.
+//! - A hook begins with its first instruction and ends with its own return. Functions that it calls belong to it; a
+//!   handler that preempts it does not.
+//! - The stack from which a switch loads registers identifies the thread that runs afterwards.
+//! - A function is entered and exited where its hooks are called, also if it is inlined. `longjmp` exits all functions
+//!   that were entered since the `setjmp` to which it returns.
 
 use std::collections::HashMap;
 
 use super::code::{Code, Flow, Hook};
 use kymo_targets::run::{Error, Result};
 
-/// What one function did while it was watched.
+/// Counts of one function in the watched window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// The function's address.
     pub function: u32,
-    /// How often it was entered.
+    /// Number of entries.
     pub calls: u64,
-    /// How many instructions it executed itself, from its hook at the entry to that at the exit:
-    /// without the functions that it called (those that have no hooks are part of it), without the
-    /// hooks, without what only sets up their calls, and without interrupts.
+    /// Instructions of the function itself, from its hook at the entry to that at the exit. Callees without hooks are
+    /// included. Callees with hooks, the hooks, the instructions that only set up their calls, and interrupts are not.
     pub instructions: u64,
-    /// How many functions it entered.
+    /// Number of functions that it entered.
     pub children: u64,
-    /// Beside [`calls`](Self::calls): how often a hook told its entry, in another thread or a handler,
-    /// while recording was being turned on or off. How far that had come decides whether it is recorded.
+    /// Entries beside [`calls`](Self::calls) whose hook ran in another thread or a handler while recording was being
+    /// started or stopped. Whether such an entry is recorded depends on how far that had got.
     pub beside: u64,
-    /// Of [`calls`](Self::calls): how often a hook was just about to tell its entry when watching ended,
-    /// likewise.
+    /// Those of [`calls`](Self::calls) whose hook was still running when the watched window ended. Whether such
+    /// an entry is recorded is uncertain too.
     pub cut: u64,
 }
 
-/// What a hook cost.
+/// Calls and instructions of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookCount {
-    /// How often it was called.
+    /// Number of calls.
     pub calls: u64,
-    /// The instructions that it executed, from its first to its return.
+    /// Executed instructions, from its first to its return.
     pub instructions: u64,
 }
 
-/// What was counted, from the moment when the hook at the watched function's entry returned to the
-/// call of that at its exit.
+/// Counts of the watched window: it begins when the hook at the watched function's entry returns, and ends with the
+/// call of the hook at its exit.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// Those functions that were entered.
+    /// The functions that were entered.
     pub functions: Vec<Count>,
-    /// All instructions, of whatever.
+    /// All instructions.
     pub all: u64,
     /// The hook at entries.
     pub enter: HookCount,
     /// The hook at exits.
     pub exit: HookCount,
-    /// Instructions that only set up the call of a hook, the calls themselves included.
+    /// Instructions that only set up the call of a hook, including the calls themselves.
     pub set_up: u64,
-    /// Instructions of the recorder in other places: the program's markers, the tick, interrupts.
+    /// Other instructions of the recorder: the program's markers, the tick, interrupts.
     pub recorder: u64,
-    /// Instructions of handlers, as far as they are no function's (and no hook's).
+    /// Instructions of handlers that belong to no function and no hook.
     pub handlers: u64,
-    /// Instructions of threads in no function that was entered while it was watched.
+    /// Instructions of threads that belong to no function entered in the window.
     pub outside: u64,
-    /// Functions that `longjmp` left.
+    /// Number of functions that `longjmp` exited.
     pub unwound: u64,
-    /// Beside [`all`](Self::all): instructions of whatever while recording was being turned on or off.
+    /// Instructions outside the window while recording was being started or stopped, in any context.
     pub beside: u64,
 }
 
-/// What of the recorder is being executed.
+/// Part of the recorder that is being executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// A hook of the compiler's.
+    /// A hook that the compiler calls.
     Hook(Hook),
-    /// Something else that the program calls: a marker, the tick, the mark of a `setjmp`.
+    /// Another function that the program calls: a marker, the tick, the wrapper of `setjmp` or `longjmp`.
     Other,
 }
 
-/// A thread, or an activation of a handler.
+/// A thread, or one activation of a handler.
 #[derive(Debug, Default)]
 struct Context {
-    /// The functions that were entered and not left, the innermost last.
+    /// The open functions, the innermost last.
     frames: Vec<Frame>,
-    /// The instruction that was executed last.
+    /// The last executed instruction.
     last: Option<u32>,
-    /// How many calls deep, from an arbitrary beginning (a handler's is 0).
+    /// Call depth, relative to the first seen instruction (to the handler's first one in a handler).
     depth: i64,
     /// The part of the recorder that is being executed, and the depth at which it returns.
     hook: Option<(Part, i64)>,
-    /// For each `setjmp`, where it returned to, and how many functions were open.
+    /// For each `setjmp`: the address to which it returned, and the number of functions open at that time.
     setjmps: Vec<(u32, usize)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     function: u32,
-    /// Its place in [`Truth::functions`], if it was entered since watching began.
+    /// Index in [`Truth::functions`], if it was entered in the window.
     watched: Option<usize>,
 }
 
@@ -108,27 +105,27 @@ struct Frame {
 #[derive(Debug)]
 pub struct Replay<'a> {
     code: &'a Code,
-    /// What is watched: from this function's entry to its exit.
+    /// The watched function: the window is from its entry to its exit.
     window: u32,
     watching: bool,
-    /// The thread in which the hook at the entry is still being executed: nothing is counted before
-    /// it returns.
+    /// The thread in which the hook at the watched function's entry is still running. Nothing is counted before it
+    /// returns.
     entering: Option<usize>,
-    /// The thread in which the hook at the exit is still being executed: nothing is counted any more,
-    /// but it may be recorded.
+    /// The thread in which the hook at the watched function's exit is still running. Nothing is counted any more, but
+    /// other contexts' calls may still be recorded.
     leaving: Option<usize>,
     done: bool,
     threads: Vec<Context>,
-    /// The index of a thread, by where the symbol begins that its stack lies in.
+    /// Thread indexes by the address of the symbol that contains the thread's stack.
     stacks: HashMap<u32, usize>,
-    /// The thread that runs, or that was interrupted; the first is the one that booted.
+    /// The running or interrupted thread; thread 0 is the one that booted.
     running: usize,
     /// The thread whose registers were loaded last.
     loaded: Option<usize>,
-    /// The handlers that are being executed, the innermost last.
+    /// The active handlers, the innermost last.
     handlers: Vec<Context>,
     truth: Truth,
-    /// Places in [`Truth::functions`].
+    /// Indexes in [`Truth::functions`] by function address.
     places: HashMap<u32, usize>,
 }
 
@@ -162,7 +159,7 @@ impl<'a> Replay<'a> {
         self.truth
     }
 
-    /// The switch of threads loaded a register from here.
+    /// Processes a load at this address by the function that switches threads.
     pub fn loads(&mut self, address: u32) {
         let stack = self.code.symbol_before(address).unwrap_or_default();
         let thread = *self.stacks.entry(stack).or_insert(self.threads.len());
@@ -172,11 +169,11 @@ impl<'a> Replay<'a> {
         self.loaded = Some(thread);
     }
 
-    /// This instruction was executed.
+    /// Processes the execution of an instruction.
     ///
     /// # Errors
-    /// When a hook was called from where the code shows no call, or functions were not left in the
-    /// order in which they were entered: then the count would not be worth much.
+    /// When a hook is called by an instruction that is no call of a hook in the code, or a function is exited that was
+    /// not entered last: the counts would be meaningless.
     pub fn executes(&mut self, address: u32) -> Result<()> {
         let code = self.code;
         if code.at(address).handler {
@@ -187,7 +184,7 @@ impl<'a> Replay<'a> {
         let context = self.context();
         let from = context.last.replace(address);
         let jumped = from.is_some_and(|from| context.follow(code, from, address));
-        // The marks of setjmp and longjmp go on to the real ones.
+        // The wrappers of setjmp and longjmp jump to the real functions, which belong to the program again.
         let real = Some(address) == code.setjmp || address == code.longjmp.start;
         if real && context.hook.is_some_and(|(part, _)| part == Part::Other) {
             context.hook = None;
@@ -235,8 +232,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Ends handlers that have returned by now, as `address` shows, where their last instruction
-    /// led.
+    /// Removes the handlers that have returned: `address` is the first instruction after their last one.
     fn leave_handlers(&mut self, address: u32) {
         while let Some(handler) = self.handlers.last() {
             let last = handler.last.map(|last| (last, self.code.at(last)));
@@ -275,7 +271,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Its place in [`Truth::functions`].
+    /// The function's index in [`Truth::functions`], which is added if it is new.
     fn place(&mut self, function: u32) -> usize {
         let functions = &mut self.truth.functions;
         *self.places.entry(function).or_insert_with(|| {
@@ -287,7 +283,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// The functions that a hook is just telling to be entered, in whatever context.
+    /// The functions whose hook at the entry is running, in all contexts.
     fn in_entries(&self) -> Vec<u32> {
         let contexts = self.threads.iter().chain(&self.handlers);
         let telling = contexts.filter(|context| {
@@ -301,7 +297,7 @@ impl<'a> Replay<'a> {
     fn exit(&mut self, function: Option<u32>) -> Result<()> {
         let context = self.context();
         let left = context.frames.pop().map(|frame| frame.function);
-        // A function that has returned can't be jumped back to.
+        // A `longjmp` to a function that has returned is invalid.
         let open = context.frames.len();
         context.setjmps.retain(|(_, depth)| *depth <= open);
         if function.is_some() && left != function {
@@ -320,7 +316,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// `longjmp` has come to `address`.
+    /// Exits the functions that a `longjmp` to `address` skips.
     fn unwind(&mut self, address: u32) {
         let context = self.context();
         let target = context.setjmps.iter().rfind(|(to, _)| *to == address);
@@ -373,13 +369,13 @@ impl<'a> Replay<'a> {
 }
 
 impl Context {
-    /// What the instruction at `from` did to the flow of control, now that `to` shows where it led.
-    /// Whether it was `longjmp`'s return.
+    /// Follows the control flow from the instruction at `from` to the next one of this context, at `to`. Returns
+    /// whether it was `longjmp`'s return.
     fn follow(&mut self, code: &Code, from: u32, to: u32) -> bool {
         let instruction = code.at(from);
         match instruction.flow {
             Flow::On => {}
-            // One whose condition does not hold goes on behind itself.
+            // A call whose condition does not hold falls through.
             Flow::Call if to == from + u32::from(instruction.size) => {}
             Flow::Call => {
                 self.depth += 1;
@@ -432,7 +428,7 @@ mod tests {
     #[test]
     fn hooks_set_up_and_handlers_are_nobodys() {
         let truth = replayed(&[
-            0x100, 0x102, 0x104, 0x106, 0x10A, 0x10C, 0x10E, // before the hook: nobody looks
+            0x100, 0x102, 0x104, 0x106, 0x10A, 0x10C, 0x10E, // before the hook: not counted
             ENTER, 0x112, // outer's own
             0x120, 0x122, 0x124, 0x126, // push: still outer's; set-up
             ENTER, 0x220, // a handler within the hook
@@ -445,7 +441,7 @@ mod tests {
         assert_eq!(instructions(&truth, 0x120), Some(1));
         assert_eq!(truth.handlers, 2);
         assert_eq!((truth.enter.calls, truth.exit.calls), (1, 1));
-        // The last exit ends it.
+        // The last exit ends the window.
         assert_eq!(truth.set_up, 3 + 2 + 1 + 3);
         assert_eq!(truth.functions[0].children, 1);
         let parts = truth.enter.instructions + truth.exit.instructions + truth.set_up;
@@ -473,17 +469,17 @@ mod tests {
             ENTER,
             0x112, // the first thread is in outer
             0x220,
-            0x2000_0011, // a switch to another one
+            0x2000_0011, // a switch to a second one
             0x126,
             ENTER,
             0x12A,
             0x220,
-            0x2000_0111, // which is left again in inner
+            0x2000_0111, // a switch to a third one, while the second is in inner
             0x102,
             0x220,
-            0x2000_0021, // a third one does nothing
+            0x2000_0021, // back to the second one
             0x130,
-            0x12E, // the second goes on
+            0x12E,
         ])
         .unwrap();
         assert_eq!(instructions(&truth, 0x100), Some(1));
@@ -511,7 +507,7 @@ mod tests {
         let truth = replayed(&begun.concat()).unwrap();
         assert_eq!(count(&truth, 0x120), (0, 1, 0));
         assert_eq!(count(&truth, 0x100), (1, 0, 0));
-        // Here it comes to one while that happens, and then once more.
+        // The second thread is in hooks meanwhile, and once more afterwards.
         let meanwhile = [
             &to_first[..],
             &[0x10E, ENTER],
@@ -526,7 +522,7 @@ mod tests {
         ];
         let truth = replayed(&meanwhile.concat()).unwrap();
         assert_eq!(count(&truth, 0x120), (1, 2, 0));
-        // And here it is in one when recording is turned off.
+        // The second thread is in a hook when the first one turns recording off.
         let cut = [
             &to_first[..],
             &[0x10E, ENTER, 0x112],

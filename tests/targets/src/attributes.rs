@@ -1,11 +1,12 @@
 //! Function attributes for which Rust has no syntax, on Arm's small processors.
 //!
-//!  Rust's targets for these processors keep a frame pointer in every function, whatever the options: that wastes a
-//! register, some instructions at every function's beginning and end, and 6 % of the recorder's code. Code outside the
-//! hooks' path may be slower if it gets smaller (`minsize`, another 2 %), but the compiler has an option only for a
-//! whole program, which makes the hooks of an Armv6-M half as fast. LLVM reads attributes of single functions from a
-//! file, by their names. Therefore the library is built twice: first without the file, to get the names, then with it.
-//! If that fails (an older compiler, no `nm`), the first build is used, which is functionally the same.
+//! Rust's targets for these processors keep a frame pointer in every function, whatever the options. That wastes a
+//! register, some instructions at every function's beginning and end, and 6 % of the recorder's code size. Code outside
+//! the hooks' path may be slower if it gets smaller (`minsize` saves another 2 %), but the compiler has this option
+//! only for a whole program, where it makes the hooks of an Armv6-M half as fast. LLVM reads attributes of single
+//! functions from a file, by their names. Therefore the library is built twice: first without the file, to get the
+//! names, then with it. If that fails (an older compiler, no `nm`), the first build is used, which has the same
+//! behaviour.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,8 +15,9 @@ use std::process::Command;
 
 use crate::run::{Context, Result};
 
-/// Parts of the mangled names, with their lengths, of functions on the path of most events, or with copies of
-/// structures for which `minsize` would generate a call of `memcpy`, which costs more than all that it saves.
+/// Parts of the mangled names, with their lengths, of functions that get no `minsize`: they are on the path of most
+/// events, or copy structures for which `minsize` would generate a call of `memcpy`, which costs more than `minsize`
+/// saves.
 const OFTEN: [&str; 10] = [
     "10close_full",
     "10usual_call",
@@ -38,7 +40,7 @@ pub fn are_given(target: &str) -> bool {
 /// unknown.
 ///
 /// # Errors
-/// When its file cannot be written.
+/// If the file cannot be written.
 pub fn option(library: &Path) -> Result<Option<String>> {
     let mut nm = Command::new("arm-none-eabi-nm");
     // nm prints a message for every member of an archive without symbols.

@@ -118,7 +118,7 @@ impl Compiler {
     }
 }
 
-/// Makes a copy of libkymo.a with renamed hooks, so that another recorder can wrap them (`demos/naive`).
+/// Makes a copy of libkymo.a with renamed hooks, so that another recorder can wrap them (`device/tests/naive`).
 pub fn rename_hooks(objcopy: &str, library: &Path, copy: &Path) -> Result<()> {
     let mut command = Command::new(objcopy);
     for (hook, renamed) in [
@@ -133,7 +133,8 @@ pub fn rename_hooks(objcopy: &str, library: &Path, copy: &Path) -> Result<()> {
 const NAIVE_KYMO_ENTER: &str = "kymo_hook_enter";
 const NAIVE_KYMO_EXIT: &str = "kymo_hook_exit";
 
-/// Linker options that wrap these functions, which jump, in Kymo's wrappers (see `kymo.h`).
+/// Linker options that redirect calls of these functions (`setjmp`, `longjmp` and similar) to Kymo's wrappers (see
+/// `kymo.h`).
 pub fn wrap_options(functions: &[&str]) -> Vec<String> {
     let options = |function: &&str| {
         [
@@ -144,7 +145,7 @@ pub fn wrap_options(functions: &[&str]) -> Vec<String> {
     functions.iter().flat_map(options).collect()
 }
 
-/// Options that pass the new names to `demos/naive`.
+/// Options that pass the new names to `device/tests/naive`.
 pub fn naive_options() -> [String; 3] {
     [
         "-DNAIVE".to_owned(),

@@ -15,18 +15,18 @@ use crate::run::{self, Background, Context, Error, Result};
 use crate::rust::BareRust;
 use crate::tools::FIRMWARE_CPU;
 
-/// Provider of the compiler's hooks.
+/// Implementation of the compiler's hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hooks {
     /// Kymo.
     Kymo,
     /// Kymo without the profile table and other features that the fast hooks don't support.
     Lean,
-    /// As [`Lean`](Self::Lean), with another program than Lua: that of `demos/kernels`.
+    /// As [`Lean`](Self::Lean), but with the program of `device/tests/kernels` instead of Lua.
     LeanKernels,
     /// As [`Lean`](Self::Lean), with duration mode, which is off until the host turns it on.
     Duration,
-    /// The naive recorder of `demos/naive`, which logs everything and then calls Kymo's hooks.
+    /// The naive recorder of `device/tests/naive`, which logs everything and then calls Kymo's hooks.
     Naive,
     /// None: nothing is instrumented.
     None,
@@ -79,7 +79,7 @@ pub fn build(hooks: Hooks, rust: &BareRust) -> Result<PathBuf> {
     build_optimized(hooks, rust, Optimized::USUAL)
 }
 
-/// As [`build`], with this optimization.
+/// As [`build`], with this optimization. [`Hooks::Duration`] ignores the level of the library.
 pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> Result<PathBuf> {
     // Tests run in parallel, and would write the same files.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -110,14 +110,14 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
         .include(&root.join("device/c/include"))
         .include(&demos.join("lua"))
         .include(&demos.join("firmware"))
-        .include(&demos.join("naive"));
+        .include(&root.join("device/tests/naive"));
     let traced = |file| match hooks {
         Hooks::None => Source::plain(file),
         _ => Source::instrumented(file),
     };
     let mut sources: Vec<Source> = Vec::new();
     if hooks == Hooks::LeanKernels {
-        sources.push(traced(demos.join("kernels/program.c")));
+        sources.push(traced(root.join("device/tests/kernels/program.c")));
     } else {
         sources.extend(lua.files.into_iter().map(traced));
         sources.push(traced(demos.join("lua/program.c")));
@@ -125,8 +125,8 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     }
     let switched = demos.join("firmware/switched.c");
     sources.push(match hooks {
-        // In these builds the functions are not promoted, but record a switch themselves: a call that begins in one
-        // thread and ends in another would belong to neither.
+        // In these builds functions are not promoted: they record a switch themselves, because a call that begins in
+        // one thread and ends in another would belong to neither.
         Hooks::Lean | Hooks::LeanKernels | Hooks::Duration => Source::plain(switched),
         _ => traced(switched),
     });
@@ -142,8 +142,10 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     }
     if hooks == Hooks::Naive {
         compiler.args(compile::naive_options());
-        // Not firmware.c: the object's name could collide with one of the firmware's own.
-        sources.push(Source::plain(demos.join("naive/naive_firmware.c")));
+        // Not firmware.c: its object file could get the same name as one of the firmware's own.
+        sources.push(Source::plain(
+            root.join("device/tests/naive/naive_firmware.c"),
+        ));
         fs::create_dir_all(&folder).context(folder.display())?;
         let copy = folder.join("libkymo.a");
         compile::rename_hooks("arm-none-eabi-objcopy", &library, &copy)?;
@@ -162,7 +164,7 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
         .arg("-T")
         .arg(demos.join("firmware/firmware.ld"))
         .args(&objects)
-        // libkymo.a last: its Rust part also has some of libm's and libc's functions.
+        // libkymo.a is last, because its Rust part also contains some functions of libm and libc.
         .args(["-lm", "-lc"])
         .arg(&library)
         .current_dir(&root);
@@ -223,7 +225,7 @@ impl Qemu {
         Ok(qemu)
     }
 
-    /// The command to start it, and the port of its UART.
+    /// The command that starts QEMU, and the port of its UART.
     fn command(elf: &Path, working_dir: &Path, options: &[&str]) -> Result<(Command, u16)> {
         let port = port::free()?;
         let mut command = Command::new("qemu-system-arm");

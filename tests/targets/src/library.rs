@@ -23,11 +23,13 @@ pub const PARTS: [&str; 7] = [
 ];
 
 /// Features that a library has only on request: duration mode, conditions of trigger and stopper, a check in every hook
-/// whether interrupts can be masked, and on AArch64 another register for the recorder.
-pub const OPTIONS: [&str; 5] = [
+/// whether interrupts can be masked, checksums of packets in RAM, and on AArch64 a different
+/// register for the recorder.
+pub const OPTIONS: [&str; 6] = [
     "checked",
     "conditions",
     "duration",
+    "sums",
     "tpidr_el0",
     "tpidrro_el0",
 ];
@@ -54,7 +56,7 @@ pub fn parts(wanted: Option<&str>) -> Result<Vec<String>> {
             return Err(run::Error::new(message));
         }
         options.push("--features".to_owned());
-        options.push(format!("kymo-rust/{part}"));
+        options.push(format!("kymo/{part}"));
     }
     Ok(options)
 }
@@ -65,7 +67,7 @@ pub fn for_this_machine() -> Result<PathBuf> {
 }
 
 /// Default features on Linux, where flash is not scarce: all parts, and duration mode.
-const ON_LINUX: [&str; 2] = ["--features", "kymo-rust/duration"];
+const ON_LINUX: [&str; 2] = ["--features", "kymo/duration"];
 
 /// As [`for_this_machine`], with options for cargo that select the library's parts.
 pub fn for_this_machine_with(parts: &[&str]) -> Result<PathBuf> {
@@ -105,7 +107,7 @@ fn isolated(library: &Path) -> Result<PathBuf> {
     fs::write(&list, public.join("\n")).context(list.display())?;
     run::output(&mut tool("ld", &["-r", "-o", "whole.o", ours]))?;
     let mut objcopy = Command::new("objcopy");
-    // (Because of bitcode the tools would treat it as an uncompiled object.)
+    // With these sections (bitcode) the tools would treat it as an uncompiled object.
     objcopy.args(["-R", ".llvmbc", "-R", ".llvmcmd"]).args([
         "--keep-global-symbols=public",
         "whole.o",
@@ -120,6 +122,9 @@ fn isolated(library: &Path) -> Result<PathBuf> {
     let specs = work.join("kymo.specs");
     fs::write(&specs, gcc_specs(&made)).context(specs.display())?;
     fs::rename(&specs, folder.join("kymo.specs")).context(specs.display())?;
+    let config = work.join("kymo.cfg");
+    fs::write(&config, clang_config(&made)).context(config.display())?;
+    fs::rename(&config, folder.join("kymo.cfg")).context(config.display())?;
     fs::remove_dir_all(&work).context(work.display())?;
     Ok(made)
 }
@@ -139,6 +144,18 @@ fn gcc_specs(library: &Path) -> String {
          \n\
          *lib:\n\
          %{{!shared:{library}}} %(kymo_lib)\n"
+    )
+}
+
+/// The same for Clang: a configuration file for `--config`. It also links a copy to shared libraries, which does nothing in
+/// a program that has a recorder.
+fn clang_config(library: &Path) -> String {
+    format!(
+        "-Wl,-u,__cyg_profile_func_enter\n\
+         -Wl,-u,__cyg_profile_func_exit\n\
+         -Wl,--export-dynamic-symbol=kymo_*\n\
+         \"{}\"\n",
+        library.display()
     )
 }
 
@@ -263,7 +280,7 @@ mod tests {
 
     #[test]
     fn parts_are_those_of_the_crate() {
-        let manifest = run::root().join("device/rust/Cargo.toml");
+        let manifest = run::root().join("device/kymo/Cargo.toml");
         let manifest = std::fs::read_to_string(manifest).unwrap();
         let list = PARTS.map(|part| format!("{part:?}")).join(", ");
         assert!(manifest.contains(&format!("default = [{list}]")), "{list}");
@@ -278,9 +295,9 @@ mod tests {
             [
                 "--no-default-features",
                 "--features",
-                "kymo-rust/depth",
+                "kymo/depth",
                 "--features",
-                "kymo-rust/cost"
+                "kymo/cost"
             ]
         );
         let error = parts(Some("depth,table")).unwrap_err().to_string();

@@ -50,14 +50,16 @@ pub fn build(compiler: CompilerKind, hooks: Hooks) -> Result<PathBuf> {
         .include(&lua.include)
         .include(&root.join("device/c/include"))
         .include(&demos.join("lua"))
-        .include(&demos.join("naive"));
+        .include(&root.join("device/tests/naive"));
     let mut sources: Vec<Source> = lua.files.into_iter().map(Source::instrumented).collect();
     sources.push(Source::instrumented(demos.join("lua/program.c")));
     sources.push(Source::plain(demos.join("lua/script.S")));
     sources.push(Source::plain(demos.join("native/main.c")));
     if hooks == Hooks::Naive {
         cc.args(compile::naive_options());
-        sources.push(Source::plain(demos.join("naive/naive_native.c")));
+        sources.push(Source::plain(
+            root.join("device/tests/naive/naive_native.c"),
+        ));
         fs::create_dir_all(&folder).context(folder.display())?;
         let copy = folder.join("libkymo.a");
         compile::rename_hooks("objcopy", &library, &copy)?;

@@ -16,11 +16,11 @@ const APART: u32 = 16;
 
 /// Returns a TCP port of this machine at which nothing listens.
 ///
-///  An emulator binds it only later. Therefore the port is outside the range that the system assigns, was not returned
-/// before, and differs from those of parallel processes.
+///  An emulator binds it only later. Therefore the port is outside the range that the system assigns, and is returned
+/// only once. Parallel processes start at different ports.
 ///
 /// # Errors
-/// When every port is in use.
+/// If every port is in use.
 pub fn free() -> Result<u16> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(APART);
@@ -40,7 +40,7 @@ pub fn free() -> Result<u16> {
 /// Connects to a port as soon as a process listens there; later reads wait for at most `patience`.
 ///
 /// # Errors
-/// When the process ends, or does not listen within `patience`.
+/// If the process ends, or does not listen within `patience`.
 pub fn connect(process: &mut Background, port: u16, patience: Duration) -> Result<TcpStream> {
     let address = (Ipv4Addr::LOCALHOST, port);
     let what = format!("connecting to port {port}");

@@ -45,8 +45,8 @@ impl<T, E: fmt::Display> Context<T> for std::result::Result<T, E> {
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {
-    // Cargo sets it at run time: where checkouts share a target directory, this crate may have been built in another
-    // one.
+    // Cargo sets the variable at run time. The compiled-in path may be another checkout's if checkouts share a target
+    // directory.
     let built = Path::new(env!("CARGO_MANIFEST_DIR"));
     let run = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let here = run.as_deref().unwrap_or(built);

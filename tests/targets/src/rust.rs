@@ -1,6 +1,6 @@
 //! Rust compilers for other targets.
 //!
-//!  The recorder needs `core` for the target. Usually rustup has installed it; if rustup can't, `cargo xtask setup`
+//! The recorder needs `core` for the target. Usually rustup has installed it; if rustup can't, `cargo xtask setup`
 //! unpacks Debian's compiler with the sources of `core` into a separate folder, which is used here.
 
 use std::fs;
@@ -25,7 +25,7 @@ impl BareRust {
     /// The compiler for [`FIRMWARE_TARGET`].
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn find() -> Result<Self> {
         Self::find_for(FIRMWARE_TARGET)
     }
@@ -33,7 +33,7 @@ impl BareRust {
     /// The compiler for `target`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn find_for(target: &str) -> Result<Self> {
         if installed(target) {
             return Ok(Self {
@@ -76,8 +76,8 @@ impl BareRust {
     }
 }
 
-/// Folder for tools that this repository needs and the system should not have: outside the checkout if possible, so
-/// that other checkouts share it.
+/// Folder for tools that this repository needs and that should not be installed system-wide. It is outside the checkout
+/// if possible, so that other checkouts share it.
 pub fn tools_dir() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -103,7 +103,7 @@ pub fn installed(target: &str) -> bool {
 /// Checks that this compiler works and is recent enough for Kymo.
 ///
 /// # Errors
-/// When it is neither.
+/// If it does not work or is too old.
 pub fn recent(rustc: &Path) -> Result<()> {
     let printed = run::output(Command::new(rustc).arg("--version"))?;
     let wanted = env!("CARGO_PKG_RUST_VERSION");

@@ -1,6 +1,6 @@
 //! Programs that builds and tests need besides Rust, and the Debian packages that provide them.
 //!
-//!  This module only checks. `cargo xtask setup` installs what is missing, and prints the reason.
+//! This module only checks. `cargo xtask setup` installs missing packages, and prints why they are needed.
 
 use std::path::Path;
 use std::process::Command;

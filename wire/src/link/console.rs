@@ -7,6 +7,8 @@
 //! *** kymo dump ends: lines=72 bytes=3412 crc=1a2b3c4d ***
 //! ```
 //!
+//! After a reset the last line also has what survived: `verified=6 unverified=1 refused=1` before its end.
+//!
 //! The bytes are those of a raw file: the identity line, then packets. Each line has 48 of them (the last one may have
 //! fewer) in base64 without padding, between its number and the CRC-32 of both. So a line is recognised at any
 //! position, after any prefix of a terminal, and damaged or missing lines are detected. Other lines may be in between.
@@ -74,13 +76,52 @@ pub fn write_line(number: u32, bytes: &[u8], text: &mut Text<'_>) {
     text.end_line();
 }
 
-/// Writes the line after a dump.
-pub fn write_end(lines: u32, bytes: u32, crc: u32, text: &mut Text<'_>) {
+/// Longest line after a dump.
+pub const END_TEXT: usize = 160;
+
+/// Numbers of the packets that survived a reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survived {
+    /// Those that their checksums verify.
+    pub verified: u32,
+    /// Those without a checksum: their records are consistent, but their values may be damaged.
+    pub unverified: u32,
+    /// Damaged ones, which are not in the dump.
+    pub refused: u32,
+    /// The recording is of duration mode, and calls that had not ended are not in the dump.
+    pub lacks_open_calls: bool,
+}
+
+impl Survived {
+    /// Counts a packet that is in the dump.
+    pub fn add(&mut self, verified: bool) {
+        match verified {
+            true => self.verified += 1,
+            false => self.unverified += 1,
+        }
+    }
+}
+
+/// Writes the line after a dump, which had so many lines and bytes and this CRC-32; after a reset also what survived.
+#[inline(always)]
+pub fn write_end(
+    (lines, bytes, crc): (u32, u32, u32),
+    survived: Option<Survived>,
+    text: &mut Text<'_>,
+) {
     text.add(END)
         .word("lines", lines.into())
         .word("bytes", bytes.into())
         .key("crc");
     hexadecimal(text, crc, 8);
+    if let Some(survived) = survived {
+        text.word("verified", survived.verified.into())
+            .word("unverified", survived.unverified.into())
+            .word("refused", survived.refused.into());
+        if survived.lacks_open_calls {
+            text.word_of("open_calls", "absent");
+        }
+    }
     text.add(" ***").end_line();
 }
 
@@ -137,7 +178,7 @@ pub fn read_line(text: &[u8]) -> Option<Line> {
     (checksum(number, line.bytes()) == expected).then_some(line)
 }
 
-/// Parses the words after [`END`]: the lines, bytes and CRC-32 of a dump.
+/// Parses the words after [`END`]: the lines, bytes and CRC-32 of a dump. [`read_survived`] parses those behind them.
 pub fn read_end(text: &str) -> Option<(u32, u32, u32)> {
     let mut words = text.split_ascii_whitespace();
     let mut word = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=');
@@ -145,6 +186,21 @@ pub fn read_end(text: &str) -> Option<(u32, u32, u32)> {
     let bytes = word("bytes")?.parse().ok()?;
     let crc = number_of(word("crc")?.as_bytes(), 8)?;
     Some((lines, bytes, crc))
+}
+
+/// Parses what survived a reset, from the words after [`END`]; `None` if the dump is not one of survivors.
+pub fn read_survived(text: &str) -> Option<Survived> {
+    let word = |name: &str| {
+        let values = text.split_ascii_whitespace();
+        let mut values = values.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        values.next()?.parse().ok()
+    };
+    Some(Survived {
+        verified: word("verified")?,
+        unverified: word("unverified")?,
+        refused: word("refused")?,
+        lacks_open_calls: text.contains(" open_calls=absent"),
+    })
 }
 
 #[cfg(test)]
@@ -192,9 +248,9 @@ mod tests {
 
     #[test]
     fn the_end_reads_back() {
-        let mut room = [0; 100];
+        let mut room = [0; END_TEXT];
         let mut text = Text::new(&mut room);
-        write_end(72, 3412, 0x1A2B_3C4D, &mut text);
+        write_end((72, 3412, 0x1A2B_3C4D), None, &mut text);
         let text = core::str::from_utf8(text.bytes()).expect("text");
         assert_eq!(
             text,
@@ -202,6 +258,22 @@ mod tests {
         );
         let words = text.strip_prefix(END).expect("it begins so");
         assert_eq!(read_end(words), Some((72, 3412, 0x1A2B_3C4D)));
+        assert_eq!(read_survived(words), None);
         assert_eq!(read_end(" lines=72 bytes="), None);
+
+        let survived = Survived {
+            verified: u32::MAX,
+            unverified: u32::MAX - 1,
+            refused: u32::MAX - 2,
+            lacks_open_calls: true,
+        };
+        let mut room = [0; END_TEXT];
+        let mut text = Text::new(&mut room);
+        write_end((u32::MAX, u32::MAX, 1), Some(survived), &mut text);
+        let text = core::str::from_utf8(text.bytes()).expect("text");
+        let words = text.strip_prefix(END).expect("it begins so");
+        assert!(words.ends_with(" ***\r\n"), "{words}");
+        assert_eq!(read_end(words), Some((u32::MAX, u32::MAX, 1)));
+        assert_eq!(read_survived(words), Some(survived));
     }
 }

@@ -72,12 +72,13 @@ faults! {
     /// There is no memory for shadow stacks, or it is not aligned.
     Frames = 11 "frames" "must not be NULL, and its address must be a multiple of 8";
     /// There are too few shadow stacks, or too many.
-    ShadowStacks = 12 "shadow_stacks" "must be from 2 to 32";
+    ShadowStacks = 12 "shadow_stacks" "must be from 2 to 32; with several CPUs from cpu_count + 1 to 65535";
     /// The shadow stacks have too few frames, or too many.
-    ShadowDepth = 13 "shadow_depth" "must be from 2 to 65535";
+    ShadowDepth = 13 "shadow_depth" "must be from 2 to 65535; with several CPUs from 3 on";
     /// The program requests a profile table of a library without one.
     ProfileLeftOut = 14 "profile_left_out" "slot_count must be 0: this library was built without the profile table";
-    /// The program requests a profile table for several CPUs.
+    /// The program requests a profile table for several CPUs, of a library from before these could have one: later ones
+    /// do not report this.
     ProfileOnCpus = 15 "profile_on_cpus" "slot_count must be 0 where cpu_count is more than 1";
     /// No clock counts (yet).
     NoClock = 16 "no_clock" "a counter must run: give counter or clock, or start DWT_CYCCNT or SysTick";

@@ -1,7 +1,7 @@
 //! `cargo xtask bench analyze`: cost per record of `kymo`'s subcommands, beside uftrace and babeltrace2 on the same
 //! calls.
 //!
-//!  Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
+//! Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
 //! Each is the difference between two recordings of the same program, divided by the difference in records, which
 //! excludes the fixed cost of a process (symbols, debug information, start and end). The gates are in
 //! `xtask/analyze-limits.txt`. Memory (module `memory`) and the speedup by threads (module `threads`) are measured as
@@ -135,7 +135,7 @@ const LIMITS: &str = "analyze-limits.txt";
 /// Options of the benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Doesn't check gates.
+    /// Prints exceeded gates without an error.
     pub print_only: bool,
     /// Without the peers, which take most of the time, and so without the gates that are ratios.
     pub quick: bool,
@@ -148,7 +148,7 @@ pub struct Options {
 /// Measures all rows, or the one of this name, and prints them beside their gates.
 ///
 /// # Errors
-/// When something can't be built or run, or, unless gates are not checked, one is exceeded.
+/// If something can't be built or run, or, without `print_only`, a gate is exceeded.
 pub fn analyze(options: &Options) -> Result<()> {
     let limits = Limits::load(LIMITS)?;
     let requested = |name: &str| options.only.as_ref().is_none_or(|only| name == only);
@@ -252,7 +252,7 @@ fn command(kymo: &Path, row: &Row, trace: &Trace) -> (Command, PathBuf) {
 
 /// Measures one row.
 fn measure(kymo: &Path, row: &Row, pair: &Pair, uftrace: Option<&Pair>) -> Result<Found> {
-    // The cost of sharing the work is measured separately.
+    // With one thread: the overhead of sharing the work is measured separately.
     let command = |trace: &Trace| {
         let (mut command, output) = command(kymo, row, trace);
         command.args(["--threads", "1"]);
@@ -275,7 +275,7 @@ fn measure(kymo: &Path, row: &Row, pair: &Pair, uftrace: Option<&Pair>) -> Resul
             })
             .map(Some),
     };
-    // Counting takes long, and counts don't change when two runs share the machine.
+    // Counting takes long. Both run in parallel, which does not change the counts.
     let (found, peer) = std::thread::scope(|scope| {
         let peer = scope.spawn(peer);
         let found = pair.each(|trace| instructions(&command(trace).0));

@@ -1,6 +1,6 @@
 //! `cargo xtask bench coresight`: decoding speed of `kymo-coresight`, beside Debian's libopencsd in the same run.
 //!
-//!  Both start with the bytes of a trace buffer in memory, split its frames, and count: packets, or ranges and
+//! Both start with the bytes of a trace buffer in memory, split its frames, and count: packets, or ranges and
 //! instructions through the code. *Times* are for people: processor time of one thread, the minimum of several rounds;
 //! and elapsed time of one thread against two. *Instructions* are for CI: those of one pass, as the difference between
 //! runs of one pass and of four, which excludes opening the files.
@@ -21,7 +21,7 @@ struct Row {
 }
 
 /// Greatest number of our instructions, and minimum ratio of the library's instructions to ours. A pass begins without
-/// known code; in traces as short as these, finding blocks is a considerable part of it.
+/// decoded code. In traces as short as these, finding the basic blocks takes a considerable part of it.
 struct Gates {
     packet: (u64, f64),
     range: (u64, f64),
@@ -54,7 +54,7 @@ const ROWS: [Row; 6] = [
         snapshot: "tc2-ptm-rstk-t32",
         gates: Some(Gates {
             packet: (88, 3.6),
-            // Two of them look for runs without an end.
+            // Two of these instructions search for runs without an end.
             range: (215, 18.0),
         }),
     },
@@ -62,7 +62,7 @@ const ROWS: [Row; 6] = [
         snapshot: "r5f-freertos",
         gates: Some(Gates {
             packet: (84, 3.8),
-            // Counting trace that is skipped after a loss takes some tenths.
+            // Counting the trace that is skipped after a loss is included, some tenths of an instruction.
             range: (69, 10.1),
         }),
     },
@@ -115,7 +115,7 @@ impl Bench {
         command
     }
 
-    /// The peer.
+    /// The command that runs libopencsd.
     fn theirs(&self, what: &str, rounds: u32, snapshot: &str) -> Result<Option<Command>> {
         let Some(theirs) = &self.theirs else {
             return Ok(None);

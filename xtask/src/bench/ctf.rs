@@ -1,6 +1,6 @@
 //! `cargo xtask bench ctf`: reading speed of `kymo-ctf`, beside babeltrace2 in the same run.
 //!
-//!  There are two kinds of figures. *Times* are for people: processor time of whole processes, the minimum of several
+//! There are two kinds of figures. *Times* are for people: processor time of whole processes, the minimum of several
 //! rounds in which the programs alternate, so that other load affects both. *Instructions* are for CI: they are the
 //! same on any machine and under any load, so that a budget that is met once is always met, and the ratio to
 //! babeltrace2 is one of counts.
@@ -301,7 +301,7 @@ fn theirs(way: Way, trace: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// The minimum costs of two programs that alternate.
+/// The minimum processor times and the maximum memory of two programs that alternate.
 fn least(mut ours: Command, mut theirs: Option<Command>) -> Result<(Cost, Option<Cost>)> {
     let (mut our, mut their) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

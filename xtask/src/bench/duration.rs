@@ -1,6 +1,6 @@
 //! `cargo xtask bench duration`: how much time a buffer covers in duration mode, on the demonstration firmware.
 //!
-//!  The table of Tim Bird's "Measuring Function Duration with Ftrace" for our own recorder: the time that the same
+//! The table of Tim Bird's "Measuring Function Duration with Ftrace" for our own recorder: the time that the same
 //! buffer covers at rising thresholds. Both threads of the firmware run Lua in an emulator that counts instructions (16
 //! ns each, as for a processor with 62 MHz). The cost of a call in this mode is in rows of `cargo xtask bench
 //! recorder`.

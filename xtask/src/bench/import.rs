@@ -1,11 +1,11 @@
 //! `cargo xtask bench import`: reading speed of foreign formats, beside their own tools.
 //!
-//!  *Times* are for people: items or events per second of processor time, the best of several alternating rounds, and
+//! *Times* are for people: items or events per second of processor time, the best of several alternating rounds, and
 //! the largest memory without mapped files. *Instructions* (`--count`) are for CI: those of a record, as the difference
 //! between a short input and a long one, which excludes the fixed cost of a process. The gates are in
 //! `xtask/import-limits.txt`.
 //!
-//!  RTEMS's converter is not installed anywhere; a program of the bench (`host/rtems-record/examples/rtems_speed.rs`)
+//! RTEMS's converter is not installed anywhere; a program of the bench (`host/rtems-record/examples/rtems_speed.rs`)
 //! repeats its work for each item, which gives the scale in the same run: see `PEER_WHOLE`.
 
 use std::path::{Path, PathBuf};
@@ -175,7 +175,7 @@ impl Programs {
     }
 }
 
-/// The requested rows.
+/// The selected rows.
 fn chosen(only: Option<&str>) -> Result<Vec<&'static Row>> {
     let rows: Vec<&Row> = ROWS
         .iter()
@@ -261,7 +261,7 @@ fn count_row(row: &Row, pair: &Pair, programs: &Programs) -> Result<Found> {
         })?;
         Ok((each > 0.0).then_some(each))
     };
-    // Counting takes long, and counts don't change when two runs share the machine.
+    // Counting takes long. Both run in parallel, which does not change the counts.
     let (ours, peer) = std::thread::scope(|scope| {
         let peer = scope.spawn(peer);
         let ours = pair.each(|path| instructions(&programs.ours(row.reader, path)));
@@ -275,7 +275,7 @@ fn count_row(row: &Row, pair: &Pair, programs: &Programs) -> Result<Found> {
     })
 }
 
-/// How much slower the peer is with this input than with its stand-in.
+/// Factor by which the peer is slower with this input than the program that stands in for it.
 fn slower(row: &Row) -> f64 {
     match row.reader {
         Reader::Rtems("base64") => PEER_BASE64,
@@ -284,7 +284,7 @@ fn slower(row: &Row) -> f64 {
     }
 }
 
-/// Whether the heap of a report grows with the trace.
+/// Checks that the heap of a report does not grow with the trace.
 fn growth(row: &Row, programs: &Programs) -> Result<Option<String>> {
     let Reader::Dat(capture, _) = row.reader else {
         return Ok(None);
@@ -326,7 +326,7 @@ fn line(row: &Row, found: Found, limit: &Limit) -> String {
     )
 }
 
-/// The peer's name.
+/// Name of the peer.
 const fn beside(row: &Row) -> &'static str {
     match row.peer {
         Some(Peer::Arithmetic) => "RTEMS's converter, its arithmetic",

@@ -1,10 +1,10 @@
 //! Cost of a recorded call on this machine in nanoseconds, beside the floor.
 //!
-//!  The floor reads the counter and stores 16 bytes, at entry and at exit (`device/bench/linux.c`). Times depend on the
-//! machine and its load, so floor and recorder alternate in one process, the fastest round of each counts, and the
-//! result is their ratio. Even that is unreliable on a machine that is busy, or whose counter is emulated; it is
-//! therefore printed, and an error only if no machine can be the reason. (Instruction counts never vary; they have
-//! budgets.) If uftrace is installed the same calls are measured under it too.
+//! The floor reads the counter and stores 16 bytes, at entry and at exit (`device/bench/linux.c`). Times depend on the
+//! machine and its load. Therefore floor and recorder alternate in one process, the fastest round of each counts, and
+//! the result is their ratio. Even that is unreliable on a machine that is busy, or whose counter is emulated. It is
+//! therefore only printed, and is an error only above a ratio that load can't explain. (Instruction counts never vary;
+//! they have budgets.) If uftrace is installed, the same calls are also measured under it.
 
 use std::fs;
 use std::path::Path;

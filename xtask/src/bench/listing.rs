@@ -1,6 +1,6 @@
 //! Disassembly (`objdump -d`) against which an execution is checked.
 //!
-//!  The counts come from an emulator's log, whose completeness is checked: every instruction in it must belong to the
+//! The counts come from an emulator's log, whose completeness is checked: every instruction in it must belong to the
 //! program, and must be followed by the next one or by a branch target.
 
 use std::collections::BTreeMap;
@@ -126,11 +126,13 @@ enum Control {
     Anywhere,
 }
 
-/// Prefixes of the names of instructions that lock memory, on all processors: exclusive loads and stores, the atomic
-/// ones of AArch64 and RISC-V, x86's prefix, and its exchange, which locks without it.
-const LOCKS: [&str; 18] = [
-    "ldrex", "strex", "ldxr", "ldxp", "ldaxr", "ldaxp", "stxr", "stlxr", "stxp", "cas", "swp",
-    "ldadd", "ldset", "ldclr", "ldeor", "lr.", "sc.", "amo",
+/// Prefixes of the names of instructions that lock memory, on all processors except x86: exclusive loads and stores,
+/// and the atomic ones of AArch64 and of RISC-V.
+/// [`Instruction::locks`] adds x86's prefix and its exchange, which locks without a prefix.
+const LOCKS: [&str; 31] = [
+    "ldrex", "strex", "ldxr", "ldxp", "ldaxr", "ldaxp", "stxr", "stlxr", "stxp", "stlxp", "cas",
+    "swp", "ldadd", "ldset", "ldclr", "ldeor", "ldsmax", "ldsmin", "ldumax", "ldumin", "stadd",
+    "stset", "stclr", "steor", "stsmax", "stsmin", "stumax", "stumin", "lr.", "sc.", "amo",
 ];
 
 impl Instruction {

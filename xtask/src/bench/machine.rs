@@ -43,8 +43,8 @@ const QEMU: &str = "-display none -monitor none -serial stdio -singlestep -d exe
 /// Greatest size of a log in bytes: forty times that of the longest. A program that hangs would fill the disk.
 const LOG_BYTES: u64 = 4 << 30;
 
-/// All processors. `-icount` is the duration of an instruction in nanoseconds, as a power of two, so that the clock
-/// runs about as fast as the core, as a core's own does.
+/// All processors. The argument of `-icount` is the duration of an instruction (2^n ns), selected so that the clock
+/// runs about as fast as the core.
 pub const MACHINES: [Machine; 6] = [
     Machine {
         target: "thumbv7em-none-eabihf",
@@ -76,7 +76,7 @@ pub const MACHINES: [Machine; 6] = [
     Machine {
         target: "aarch64-unknown-none",
         tools: "aarch64-linux-gnu-",
-        // The compiler is made for Linux; the program is not.
+        // The compiler targets Linux, but the program is bare metal.
         options: "-mcpu=cortex-a72 -mno-outline-atomics -fno-pic -U__linux__",
         script: Some((
             "virt.ld",

@@ -1,9 +1,7 @@
 //! Bytes that the events of a row take.
 //!
-//!  On bare metal a program examines its buffer and prints the result in a line `bytes NAME TOTAL COUNT`. Under Linux
-//! the recorder owns the buffers; there the file that is saved at the end is searched for the markers around the row's
-//! events.
-//! through for the markers between which the row's events are.
+//! On bare metal a program examines its buffer and prints the result in a line `bytes NAME TOTAL COUNT`. Under Linux
+//! the recorder owns the buffers. There the file saved at the end is searched for the markers around the row's events.
 
 use kymo_targets::run::{Error, Result};
 
@@ -16,10 +14,10 @@ pub struct Bytes {
     count: u32,
 }
 
-/// The value of the markers around a row.
+/// Value of the markers around a row.
 const MARK: [u8; 4] = [0xFF; 4];
 
-/// Number of markers per row: one, one right before the row, one after it.
+/// Number of markers per row: the first two are adjacent, the third one is after the row's events.
 const MARKS: usize = 3;
 
 impl Bytes {
@@ -42,7 +40,8 @@ impl Bytes {
         Some(Self { row, total, count })
     }
 
-    /// Reads a program's recording for the rows whose names it printed: the first markers enclose nothing.
+    /// Reads the bytes of the rows from a program's recording; the program has printed their names. The bytes between
+    /// the first two markers are subtracted as the size of a marker.
     ///
     /// # Errors
     /// When the number of markers is wrong, or two of them are not in order.

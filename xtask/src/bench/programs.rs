@@ -12,7 +12,7 @@ pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
     let shapes = ["shapes.c", "rtems.c", "empty.c"];
     let mut programs = vec![machine.build("shapes", &shapes, &[], &[])?];
     let library = [library(machine)?];
-    // With several processors there are no items, and no table.
+    // With several processors there are no items.
     let several = machine.target.starts_with("aarch64");
     if !several {
         let counter: &[&str] = match machine.hosted() {
@@ -20,22 +20,32 @@ pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
             false => &["-Wl,--defsym=kymo_counter=0x40028018"],
         };
         programs.push(machine.build("items", &["items.c"], counter, &library)?);
-        programs.push(machine.build("everything", &["kymo.c"], &["-DEVERYTHING"], &library)?);
     }
-    for (name, options) in [("calls", &[][..]), ("sites", &["-DSITES"])] {
+    let kinds = [
+        ("everything", &["-DEVERYTHING"][..]),
+        ("calls", &[]),
+        ("sites", &["-DSITES"]),
+    ];
+    for (name, options) in kinds {
         programs.push(machine.build(name, &["kymo.c"], options, &library)?);
     }
     if machine.target.starts_with("thumb") {
         let least = [library::minimal(&BareRust::find_for(machine.target)?)?];
         programs.push(machine.build("least", &["kymo.c"], &["-DLEAST"], &least)?);
     }
-    if machine.target.starts_with("thumbv7") {
-        // Last, because they overwrite the other library.
+    // Last, because they overwrite the other library.
+    if several || machine.target.starts_with("thumbv7") {
         let rust = BareRust::find_for(machine.target)?;
         let parts = library::parts(Some(library::WITH_DURATION))?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let long = [library::for_bare_metal_with(&rust, &parts)?];
         programs.push(machine.build("duration", &["kymo.c"], &["-DDURATION"], &long)?);
+    }
+    if machine.target.starts_with("thumbv7") {
+        let rust = BareRust::find_for(machine.target)?;
+        let parts = ["--features", "kymo/sums"];
+        let summed = [library::for_bare_metal_with(&rust, &parts)?];
+        programs.push(machine.build("sums", &["kymo.c"], &["-DSUMS"], &summed)?);
         let parts = ["--no-default-features"];
         let few = [library::for_bare_metal_with(&rust, &parts)?];
         programs.push(machine.build("minimal", &["kymo.c"], &["-DMINIMAL"], &few)?);

@@ -1,6 +1,6 @@
-//! Regression limits for figures without a demand, or whose demand is not met: `device/bench/limits.txt`, with lines
-//! `TARGET ROW KIND FIGURE`. Figures may not exceed them. `cargo xtask bench recorder --tighten` lowers them to smaller
-//! figures, and adds new ones; larger figures have to be entered by hand, where a reviewer sees them.
+//! Regression limits for figures that have no demand or don't meet it: `device/bench/limits.txt`, with lines `TARGET
+//! ROW KIND FIGURE`. Figures may not exceed them. `cargo xtask bench recorder --tighten` lowers them to smaller
+//! figures, and adds new ones. Larger figures must be entered by hand, where a reviewer sees them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use kymo_targets::run::{self, Context, Error, Result};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reached(BTreeMap<(String, String, Kind), u64>);
 
-/// What the file begins with.
+/// First lines of the file.
 const ABOUT: &str = "# What `cargo xtask bench recorder` has counted where no demand is kept: processor, row,\n\
                      # what, figure (hundredths of a byte). No figure may grow beyond it; see\n\
                      # xtask/src/bench/reached.rs.\n";
@@ -22,7 +22,7 @@ impl Reached {
     /// Reads the file.
     ///
     /// # Errors
-    /// When it is not there, or a line can't be read.
+    /// If the file is missing, or a line is invalid.
     pub fn load() -> Result<Self> {
         let path = path();
         Self::parse(&fs::read_to_string(&path).context(path.display())?)
@@ -31,7 +31,7 @@ impl Reached {
     /// Reads the file's text.
     ///
     /// # Errors
-    /// When a line can't be read.
+    /// If a line is invalid.
     pub fn parse(text: &str) -> Result<Self> {
         let mut reached = Self::default();
         for (n, line) in text.lines().enumerate() {
@@ -85,7 +85,7 @@ impl Reached {
     /// Writes the file, in the order of `lines`.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If it can't be written.
     pub fn save(&self, lines: &[Line]) -> Result<()> {
         let mut text = ABOUT.to_owned();
         for line in lines {

@@ -20,8 +20,12 @@ pub enum On {
     Armv7,
     /// Any Cortex-M.
     CortexM,
-    /// Bare metal with one processor.
+    /// Armv7-M and bare AArch64: with duration mode.
+    Duration,
+    /// Bare metal.
     Bare,
+    /// Bare metal with one processor.
+    Single,
     /// All but bare AArch64, whose recorder is made for several processors.
     NotSeveral,
 }
@@ -56,12 +60,12 @@ pub struct Row {
     pub peer: bool,
 }
 
-/// Greatest number of instructions with interrupts masked while one event is recorded. (It was 20, which made a thread
-/// switch take 500 instructions, and an interrupt 240: a short masked encode delays waiting interrupts by less than it
-/// saves elsewhere.)
+/// Greatest number of instructions with interrupts masked while one event is recorded. It was 20 before, which made a
+/// thread switch take 500 instructions and an interrupt 240. A short masked encode delays pending interrupts by less
+/// time than it saves elsewhere.
 const MASKED: u64 = 100;
 
-/// The same while a packet is closed and another begun (it was 80).
+/// The same while a packet is closed and another one begins (it was 80 before).
 const MASKED_PACKET: u64 = 170;
 
 const NOTHING: Demand = Demand {
@@ -135,7 +139,9 @@ impl Row {
             On::NotArmv6 => !armv6,
             On::Armv7 => cortex_m && !armv6,
             On::CortexM => cortex_m,
-            On::Bare => !hosted && !several,
+            On::Duration => several || (cortex_m && !armv6),
+            On::Bare => !hosted,
+            On::Single => !hosted && !several,
             On::NotSeveral => !several,
         };
         there.then_some(Demand {
@@ -153,11 +159,11 @@ pub const ROWS: &[Row] = &[
     peer("rtems_smp", "RTEMS, several CPUs").on(On::NotArmv6),
     event("put", "item, interrupts masked")
         .within(12)
-        .on(On::Bare),
+        .on(On::Single),
     event("produce", "item, any clock, gate looked at").on(On::NotSeveral),
     event("put_packet", "item, packet change")
         .packet()
-        .on(On::Bare),
+        .on(On::Single),
     event("produce_packet", "the same, any clock")
         .packet()
         .on(On::NotSeveral),
@@ -176,41 +182,43 @@ pub const ROWS: &[Row] = &[
     event("enter", "enter, stopper, depth").within(30),
     event("exit", "exit, stopper, depth").within(30),
     event("exit_named", "exit, its enter elsewhere").within(30),
-    event("enter_everything", "enter, table and filter")
-        .within(90)
-        .on(On::NotSeveral),
-    event("exit_everything", "exit, table and filter")
-        .within(110)
-        .on(On::NotSeveral),
+    event("enter_everything", "enter, table and filter").within(90),
+    event("exit_everything", "exit, table and filter").within(110),
+    event("evict", "enter or exit, table full")
+        .packet()
+        .on(On::Bare),
     event("enter_sites", "enter, call sites"),
     event("exit_sites", "exit, call sites"),
     event("enter_filtered", "enter, duration mode, filtered")
         .within(19)
-        .on(On::Armv7),
+        .on(On::Duration),
     event("exit_filtered", "exit, duration mode, filtered")
         .within(26)
-        .on(On::Armv7),
+        .on(On::Duration),
     event("enter_watched", "enter, the same, a function watched for")
         .within(19 + 8)
         .on(On::Armv7),
     event("exit_watched", "exit, the same, a function watched for")
         .within(26 + 8)
         .on(On::Armv7),
-    event("enter_recorded", "enter, duration mode, recorded").on(On::Armv7),
-    event("exit_recorded", "exit, duration mode, recorded").on(On::Armv7),
-    event("marker_duration", "marker, duration mode").on(On::Armv7),
+    event("enter_recorded", "enter, duration mode, recorded").on(On::Duration),
+    event("exit_recorded", "exit, duration mode, recorded").on(On::Duration),
+    event("marker_duration", "marker, duration mode").on(On::Duration),
     event("marker_watched", "marker, the same, one watched for")
         .within(70 + 8)
-        .on(On::Armv7),
-    event("isr_duration", "interrupt entered, duration mode").on(On::Armv7),
+        .on(On::Duration),
+    event("isr_duration", "interrupt entered, duration mode").on(On::Duration),
     event("isr_watched", "the same, another one watched for")
         .within(119 + 8)
-        .on(On::Armv7),
+        .on(On::Duration),
     event("disabled_enter", "enter, disabled").within(4),
     event("disabled_exit", "exit, disabled").within(4),
     event("armed_enter", "enter, trigger awaited").within(8),
     event("armed_exit", "exit, trigger awaited").within(8),
     event("packet", "packet change").within(150).packet(),
+    event("packet_summed", "packet change, checksum of 512 bytes")
+        .packet()
+        .on(On::Armv7),
     event("switch", "thread switch, one call")
         .within(55)
         .bytes(5.0),

@@ -65,19 +65,20 @@ enum Library {
     Minimal,
 }
 
-// The demand of 9,216 bytes (`size_all`) is not reached on any processor. Of what is linked on a Cortex-M4 (November 2026,
-// nm): events in general 4.3 KB (`Writer::put` 1,000 bytes, `enter` 390, `exit` 320, room and packet changes 700), turning
-// on and off with trigger and stopper 1.5, set-up 1.4, the interface with its direct records 1.3, the table 1.05, hooks 0.7,
-// names 0.6. What came in since the demand was made, in bytes: replacing functions in a full table 300, comparing
-// the clock with the tick 270 (and what set-up and tick call it with), two generations of records in place 150, seeing whether
-// interrupts can be masked 70, recursion of the stopper and single shot 200. Two ways to make the general path smaller were
-// tried: one loop for entries and exits (170 bytes less, but on an Armv6-M 10 to 35 % more instructions for calls with their
-// call sites, 5 % for other events), and one masked run for any event without tries, which on paper masks 200
-// instructions where 100 are allowed, because a record's bytes are made in it.
+// The demand of 9,216 bytes (`size_all`) is not met on any processor. Linked code on a Cortex-M4 (November 2026, nm):
+// general events 4.3 KB (`Writer::put` 1,000 bytes, `enter` 390, `exit` 320, space checks and packet changes 700),
+// starting and stopping with trigger and stopper 1.5 KB, set-up 1.4 KB, the interface with its direct records 1.3 KB,
+// the table 1.05 KB, hooks 0.7 KB, names 0.6 KB. Added since the demand was set, in bytes: replacing functions in a
+// full table 300, comparing the clock with the tick 270 (including its calls by set-up and tick), two generations of
+// records in place 150, the check whether interrupts can be masked 70, recursion of the stopper and single shot 200.
+// Two ways to make the general path smaller were tried: one loop for entries and exits (170 bytes less, but on an
+// Armv6-M 10 to 35 % more instructions for calls with their call sites, 5 % for other events), and one masked section
+// without retries for any event, which by calculation masks 200 instructions where 100 are allowed, because it also
+// encodes the record.
 
 /// All parts of the library except the one that measures recording overhead.
-const ALL_BUT_COST: &str = "kymo-rust/depth,kymo-rust/items,kymo-rust/metadata,kymo-rust/profile,\
-                            kymo-rust/promotions,kymo-rust/retained";
+const ALL_BUT_COST: &str = "kymo/depth,kymo/items,kymo/metadata,kymo/profile,\
+                            kymo/promotions,kymo/retained";
 
 /// All builds. Everything that is linked counts, except the code of the program's own functions. Configuration and
 /// names count, because a program without a recorder would not have them.
@@ -128,20 +129,16 @@ const BUILDS: [Build; 10] = [
         place: Place::Anywhere,
     },
     part("size_functions", "ALL FUNCTIONS, NO PARTS", ""),
-    part(
-        "size_table",
-        "AND DEPTH, TABLE",
-        "kymo-rust/depth,kymo-rust/profile",
-    ),
+    part("size_table", "AND DEPTH, TABLE", "kymo/depth,kymo/profile"),
     part(
         "size_names",
         "AND NAMES",
-        "kymo-rust/depth,kymo-rust/profile,kymo-rust/metadata",
+        "kymo/depth,kymo/profile,kymo/metadata",
     ),
     part(
         "size_costs",
         "AND COSTS",
-        "kymo-rust/depth,kymo-rust/profile,kymo-rust/cost",
+        "kymo/depth,kymo/profile,kymo/cost",
     ),
     Build {
         name: "size_minimal",
@@ -209,7 +206,7 @@ impl Build {
         if !machine.hosted() {
             return Ok(size);
         }
-        // Code that the system links into every program is not the recorder's.
+        // Code that is linked into every program for this system does not count for the recorder.
         let without = weigh(machine, "size_nothing", &["-DNOTHING"], None)?;
         Ok(Size {
             code: size.code.saturating_sub(without.code),
@@ -275,7 +272,7 @@ fn weigh(
             .arg("-T")
             .arg(bench.join("sizes.ld"));
         if machine.target.starts_with("thumb") {
-            // The C library's code, if a program has any, is not the recorder's.
+            // The C library's code, if a program uses any, does not count for the recorder.
             compiler.arg("-lc");
         }
         compiler.args(library);

@@ -1,9 +1,9 @@
 //! Result table: a line for each row on each processor, its figures, and their checks.
 //!
-//!  A figure is compared with its demand. If it has none, or does not meet it, the figure is compared with the limit
-//! reached before (`device/bench/limits.txt`), so that it can't get worse; the table still shows the demand beside it,
-//! and lists unmet demands again at its end.
-//! beyond it.
+//! A figure is compared with its demand. If it has none, or does not meet it, the figure is compared with the limit
+//! reached before (`device/bench/limits.txt`), so that it can't get worse. The table still shows the demand beside it,
+//! and lists unmet demands again at its end. A demand that is met needs no limit, and a limit beyond it would let the
+//! figure grow back unseen: such a limit is an error.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::bench::reached::Reached;
 /// Kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Executed instructions on the fast path, including the return.
+    /// Executed instructions of the row's representative call (see `Pick`), including the return.
     Instructions,
     /// The longest run of instructions with interrupts masked.
     Masked,
@@ -59,7 +59,7 @@ impl Kind {
 pub struct Figure {
     /// The measured value.
     pub found: u64,
-    /// What is demanded.
+    /// The demand.
     pub demand: Option<u64>,
     /// Whether it must not exceed its previous limit.
     pub watched: bool,
@@ -83,25 +83,38 @@ pub struct Line {
 /// Tolerance of a limit: a figure may exceed it by this fraction (one part in 32), plus one.
 const SLACK: u64 = 32;
 
+/// The largest figure that a limit tolerates.
+const fn tolerated(limit: u64) -> u64 {
+    limit + limit / SLACK + 1
+}
+
 impl Line {
     /// A figure.
     pub fn figure(&self, kind: Kind) -> Option<Figure> {
         self.figures[kind as usize]
     }
 
-    /// Reports figures that exceed both the demand and the limit. Another compiler generates other code, so an excess
+    /// Reports figures that exceed both the demand and the limit, and limits beyond a demand that is met. Another compiler generates other code, so an excess
     /// of up to 3 % (plus one) is tolerated.
     pub fn excesses(&self, reached: &Reached) -> Vec<String> {
         let excess = |kind: Kind| {
-            let figure = self.figure(kind)?;
-            if figure.demand.is_some_and(|demand| figure.found <= demand) || !figure.watched {
-                return None;
-            }
+            let figure = self.figure(kind).filter(|figure| figure.watched)?;
             let (what, found) = (kind.name(), kind.show(figure.found));
             let whose = format!("{}, {}: {found} ({what})", self.target, self.title);
+            if let Some(demand) = figure.demand
+                && figure.found <= demand
+            {
+                let limit = reached.get(self.target, self.name, kind);
+                let limit = limit.filter(|limit| *limit > tolerated(demand))?;
+                return Some(format!(
+                    "{whose}, and the limit of {} is beyond the {} that are allowed: --tighten",
+                    kind.show(limit),
+                    kind.show(demand)
+                ));
+            }
             match reached.get(self.target, self.name, kind) {
                 None => Some(format!("{whose}, and nobody has said what was reached")),
-                Some(most) if figure.found > most + most / SLACK + 1 => {
+                Some(most) if figure.found > tolerated(most) => {
                     Some(format!("{whose}, and {} was reached", kind.show(most)))
                 }
                 Some(_) => None,
@@ -205,6 +218,9 @@ mod tests {
             assert!(line(67, demand).excesses(&reached).is_empty());
             assert_eq!(line(68, demand).excesses(&reached).len(), 1);
         }
+        // What meets its demand may not have a limit up to which it could grow again.
+        assert_eq!(line(24, Some(30)).excesses(&reached).len(), 1);
+        assert!(line(24, Some(64)).excesses(&reached).is_empty());
         assert_eq!(line(67, Some(30)).wanting().len(), 1);
         assert!(line(30, Some(30)).wanting().is_empty());
         assert!(line(67, None).wanting().is_empty());

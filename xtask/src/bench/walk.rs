@@ -8,12 +8,12 @@ use kymo_targets::run::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call(pub Vec<u64>);
 
-/// The calls that `row` made, each checked against the listing. Instructions outside the listing are not the program's:
-/// the kernel's clock, which Linux maps into every process, runs a loop for each second by which the counter of
-/// `device/bench/step.c` differs from the real one.
+/// Returns the calls that `row` made, each checked against the listing. Instructions outside the listing are ignored,
+/// because they are not the program's: the kernel's clock (vDSO), which Linux maps into every process, runs a loop for
+/// each second by which the counter of `device/bench/step.c` differs from the real one.
 ///
 /// # Errors
-/// When the log has a sequence that can't have been executed.
+/// If the log has a sequence that can't have been executed.
 pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<Call>> {
     let inside = |address: u64| (row.address..row.address + row.size).contains(&address);
     let mut calls = Vec::new();
@@ -24,7 +24,7 @@ pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<
         match &mut outside {
             None if inside(from) && !inside(to) => {
                 listing.check(from, to)?;
-                // The row's own return leaves it too, to its caller.
+                // The row's own return leaves the row too, to its caller.
                 let name = listing.instruction(from).map_or("", |it| it.name.as_str());
                 if name.starts_with("bl") || name.starts_with("call") || name.starts_with("jal") {
                     returns_to = listing.after(from);
@@ -52,7 +52,7 @@ pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<
 /// Joins consecutive calls into events of `together` calls.
 ///
 /// # Errors
-/// When some calls are left over.
+/// If the number of calls is not a multiple of `together`.
 pub fn events(calls: Vec<Call>, together: usize) -> Result<Vec<Call>> {
     if !calls.len().is_multiple_of(together.max(1)) {
         let what = format!("{} calls, {together} an event", calls.len());

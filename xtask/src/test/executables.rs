@@ -1,9 +1,8 @@
 //! Parallel runs of test executables: built by cargo, run over all cores, the longest first.
 //!
-//!  `cargo test` runs one executable after the other, so that cores are idle during the last test of each and during
-//! waits. Here one more executable runs than there are cores, and tests that wait run many at once. The output of each
-//! executable is shown when it has ended.
-//! executable prints is kept and shown when it has ended.
+//! `cargo test` runs one executable after the other, so that cores are idle during the last test of each and while
+//! tests wait. This module runs one more executable than there are cores, and runs many tests at once in packages whose
+//! tests mostly wait. The output of each executable is stored and shown when it has ended.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -47,7 +46,7 @@ pub struct Executable {
 /// Builds the tests that `cargo test` would run, and returns their executables.
 ///
 /// # Errors
-/// When they can't be built.
+/// If they can't be built.
 pub fn build(cargo_test: &mut Command) -> Result<Vec<Executable>> {
     cargo_test.args(["--no-run", "--message-format=json-render-diagnostics"]);
     println!("$ {}", run::line(cargo_test));
@@ -67,7 +66,7 @@ fn executable(message: &str) -> Option<Executable> {
         Some(rest.split_once('"')?.0)
     };
     let folder = Path::new(text("manifest_path")?).parent()?;
-    // path+file:///.../host/link#kymo-link@0.1.0, without the name if the folder has the same.
+    // path+file:///.../host/link#kymo-link@0.1.0; without the name if it is that of the folder.
     let id = text("package_id")?.rsplit('#').next()?;
     let package = match id.split_once('@') {
         Some((name, _)) => name.to_owned(),
@@ -93,7 +92,7 @@ struct Ended {
 /// Runs executables over all cores, with these arguments for the test harness.
 ///
 /// # Errors
-/// When a test fails.
+/// If a test fails.
 pub fn run(mut executables: Vec<Executable>, arguments: &[&str]) -> Result<()> {
     executables.sort_by_key(|executable| {
         let place = LONGEST.iter().position(|long| *long == executable.package);
@@ -106,7 +105,7 @@ pub fn run(mut executables: Vec<Executable>, arguments: &[&str]) -> Result<()> {
     let (waiting, ended) = (Mutex::new(executables), Mutex::new(Vec::new()));
     let next = || waiting.lock().unwrap_or_else(|e| e.into_inner()).pop();
     std::thread::scope(|scope| {
-        // One more, because some of them wait.
+        // One more than there are cores, because some executables wait.
         for worker in 0..=cores {
             let (next, logs, ended) = (&next, &logs, &ended);
             scope.spawn(move || {
@@ -133,14 +132,14 @@ pub fn run(mut executables: Vec<Executable>, arguments: &[&str]) -> Result<()> {
     Err(Error::new(format!("failed: {}", failed.join(", "))))
 }
 
-/// Runs one and prints its output, which is buffered in the file `log`.
+/// Runs an executable and prints its output, which is buffered in the file `log`.
 fn run_one(executable: &Executable, arguments: &[&str], log: &Path) -> Ended {
     let started = Instant::now();
     let who = format!("{} ({})", executable.package, executable.name);
     let result = attempt(executable, arguments, log);
     let printed = std::fs::read(log).unwrap_or_default();
     let seconds = started.elapsed().as_secs_f64();
-    // In one write, so that parallel outputs don't mix.
+    // In one write, so that parallel outputs are not mixed.
     let printed = String::from_utf8_lossy(&printed);
     let outcome = match &result {
         Ok(()) => String::new(),
@@ -154,7 +153,7 @@ fn run_one(executable: &Executable, arguments: &[&str], log: &Path) -> Ended {
     }
 }
 
-/// Runs one, with its output in the file `log`.
+/// Runs an executable, with its output in the file `log`.
 fn attempt(executable: &Executable, arguments: &[&str], log: &Path) -> Result<()> {
     let file = File::create(log).context(log.display())?;
     let mut command = Command::new(&executable.path);

@@ -101,7 +101,7 @@ impl Report {
     /// Prints the results.
     ///
     /// # Errors
-    /// When a step failed.
+    /// If a step failed.
     pub fn end(mut self, elapsed: Duration) -> Result<()> {
         let cpu = children_seconds();
         println!("\nAll steps: {}", took(elapsed.as_secs_f64(), cpu));
@@ -129,7 +129,7 @@ impl Report {
     }
 }
 
-/// Runs one step in a process of its own; its standard output contains all of its output, in order.
+/// Runs one step in a process of its own. Its standard output contains all of its output, in order.
 fn process(name: &str, long: bool) -> Result<Output> {
     let mut step = cargo(".", "xtask");
     step.args(["test", "--only", name]);
@@ -141,7 +141,7 @@ fn process(name: &str, long: bool) -> Result<Output> {
     step.stderr(writer).stdin(Stdio::null());
     let shown = run::line(&step);
     let mut child = step.spawn().context(&shown)?;
-    // Closes the writing end as well.
+    // Closes this process's copy of the pipe's writing end, so that reading ends with the child.
     drop(step);
     let mut stdout = Vec::new();
     reader.read_to_end(&mut stdout).context(&shown)?;
@@ -161,8 +161,8 @@ pub fn took(seconds: f64, cpu: Option<f64>) -> String {
     }
 }
 
-/// The processor time in seconds of all child processes that were waited for, including those that they waited for;
-/// `None` if there is no `/proc`.
+/// The processor time in seconds of all child processes that have been waited for, and of their own children; `None` if
+/// there is no `/proc`.
 fn children_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // After the name, which may contain spaces: state, ..., utime, stime, cutime, cstime (fields 14 to 17).

@@ -57,6 +57,7 @@ impl Aarch64 {
 impl Target for Aarch64 {
     const LAYOUT: Layout = Layout::NATIVE;
     const FINISHED_ELSEWHERE: bool = true;
+    const MIGRATES: bool = true;
 }
 
 kymo_recorder::program_hooks!();

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kymo_wire::process_file::{PAIR_BYTES, header, region};
 
-use crate::machine::{counter, counter_is_steady};
-use crate::recording::put;
+use crate::fields::put;
+use crate::machine::{CLOCK_SOURCE, counter, counter_is_steady};
 use crate::sys;
 use crate::wide::Wide;
 
@@ -43,7 +43,7 @@ impl Clock {
 
     /// Chooses the counter and begins to measure its frequency. Called once, before anything is recorded.
     pub fn set_up(&self) {
-        if counter_is_steady() {
+        if counter_is_steady() || is_clock_source() {
             let (ticks, nanoseconds) = both(8);
             self.start_ticks.store(ticks);
             self.start_nanoseconds.store(nanoseconds);
@@ -176,4 +176,13 @@ fn both(tries: u32) -> (u64, u64) {
         }
     }
     (best.1, best.2)
+}
+
+/// Returns whether the kernel, which monitors the counter, uses it as its clock source.
+fn is_clock_source() -> bool {
+    const CLOCK: &[u8] = b"/sys/devices/system/clocksource/clocksource0/current_clocksource\0";
+    let mut name = [0; 8];
+    CLOCK_SOURCE.is_some_and(|counter| {
+        sys::read_front(CLOCK, &mut name).is_ok_and(|name| name.trim_ascii_end() == counter)
+    })
 }

@@ -71,14 +71,15 @@ pub mod constant {
 
 /// Defines the two functions that the compiler calls.
 ///
-/// `hot` is the static [`Hot`] with the gate. Three functions are the slow paths: `call(Edge, function, caller)` before
-/// the assembly has done anything, `inside(Edge, function, caller)` once the thread is marked as inside, and
+/// `hot` is the static [`Hot`] with the gate. Four functions are the slow paths: `call(Edge, function, caller)` before
+/// the assembly has done anything, `nested(Edge, (function, caller), stack)` if the thread was marked as inside before,
+/// with the stack pointer at the hook's entry, `inside(Edge, function, caller)` once the hook has marked it, and
 /// `come_back()` after the record. (For an exit `caller` is arbitrary.)
 #[macro_export]
 macro_rules! hooks {
-    ($hot:ident, $call:ident, $inside:ident, $come_back:ident) => {
-        $crate::hooks!(@rest Enter, call_enter, inside_enter, $call, $inside);
-        $crate::hooks!(@rest Exit, call_exit, inside_exit, $call, $inside);
+    ($hot:ident, $call:ident, $nested:ident, $inside:ident, $come_back:ident) => {
+        $crate::hooks!(@rest Enter, call_enter, nested_enter, inside_enter, $call, $nested, $inside);
+        $crate::hooks!(@rest Exit, call_exit, nested_exit, inside_exit, $call, $nested, $inside);
 
         extern "C" fn behind() {
             $come_back();
@@ -102,7 +103,7 @@ macro_rules! hooks {
                 "cmp r8, 1",
                 "jbe {call}",
                 "cmp qword ptr [r8 + {inside_flag}], 0",
-                "jne {call}",
+                "jne 4f",
                 "mov [r8 + {inside_flag}], rsp",
                 "cmp dword ptr [rax + {gate_state}], {open}",
                 "jne {inside}",
@@ -141,6 +142,10 @@ macro_rules! hooks {
                 "3:",
                 "add rdi, [r8 + {text_base}]",
                 "jmp {inside}",
+                // In a signal handler, or after a jump out of one.
+                "4:",
+                "mov rdx, rsp",
+                "jmp {nested}",
                 // Nothing to do, unless the function may be the trigger.
                 "2:",
                 "cmp qword ptr [rax + {gate_word}], 0",
@@ -151,6 +156,7 @@ macro_rules! hooks {
                 "ret",
                 hot = sym $hot,
                 call = sym call_enter,
+                nested = sym nested_enter,
                 inside = sym inside_enter,
                 behind = sym behind,
                 gate_word = const GATE_WORD,
@@ -188,7 +194,7 @@ macro_rules! hooks {
                 "cmp r8, 1",
                 "jbe {call}",
                 "cmp qword ptr [r8 + {inside_flag}], 0",
-                "jne {call}",
+                "jne 4f",
                 "mov [r8 + {inside_flag}], rsp",
                 "cmp dword ptr [rax + {gate_state}], {open}",
                 "jne {inside}",
@@ -222,6 +228,9 @@ macro_rules! hooks {
                 "cmp [r8 + {end}], r9",
                 "jb {behind}",
                 "ret",
+                "4:",
+                "mov rdx, rsp",
+                "jmp {nested}",
                 "2:",
                 "cmp qword ptr [rax + {gate_word}], 0",
                 "jne {call}",
@@ -231,6 +240,7 @@ macro_rules! hooks {
                 "ret",
                 hot = sym $hot,
                 call = sym call_exit,
+                nested = sym nested_exit,
                 inside = sym inside_exit,
                 behind = sym behind,
                 gate_word = const GATE_WORD,
@@ -249,9 +259,17 @@ macro_rules! hooks {
             )
         }
     };
-    (@rest $edge:ident, $call_name:ident, $inside_name:ident, $call:ident, $inside:ident) => {
+    (
+        @rest $edge:ident, $call_name:ident, $nested_name:ident, $inside_name:ident,
+        $call:ident, $nested:ident, $inside:ident
+    ) => {
         extern "C" fn $call_name(function: usize, caller: usize) {
             $call($crate::hooks::kymo_recorder::Edge::$edge, function, caller);
+        }
+
+        extern "C" fn $nested_name(function: usize, caller: usize, stack: *mut u8) {
+            let edge = $crate::hooks::kymo_recorder::Edge::$edge;
+            $nested(edge, (function, caller), stack);
         }
 
         extern "C" fn $inside_name(function: usize, caller: usize) {

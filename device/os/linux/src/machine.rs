@@ -25,13 +25,9 @@ mod processor;
 compile_error!("Kymo's recorder does not know this processor under Linux yet: see machine.rs");
 
 pub(crate) use processor::{
-    GETTID, MEMBARRIER, STATX, TGKILL, UNLOAD_TICKS, counter, counter_is_steady, set_thread_buffer,
-    stack, thread_buffer, word,
+    CLOCK_SOURCE, GETTID, MEMBARRIER, SIGPROCMASK, STATX, TGKILL, UNLOAD_TICKS, counter,
+    counter_is_steady, set_thread_buffer, stack, thread_buffer,
 };
-
-/// Minimum distance in bytes between the interrupted code's stack pointer and a signal handler's frame: the state that
-/// the kernel saves there, on any of these processors.
-pub(crate) const SIGNAL_FRAME: usize = 1024;
 
 /// Assembly for a data word that holds the address of a symbol.
 #[cfg(target_pointer_width = "64")]

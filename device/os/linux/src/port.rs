@@ -1,18 +1,16 @@
 //! Linux as the recorder's target: the clock, the memory barrier, the stack, the wall clock.
 
-use core::hint::black_box;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kymo_recorder::Target;
 use kymo_recorder::encode::Functions;
 use kymo_recorder::hot::COUNTING;
-use kymo_recorder::threads::{ThreadBuffer, ThreadPort, WallClock};
+use kymo_recorder::threads::{Frame, ThreadBuffer, ThreadPort, WallClock};
 use kymo_wire::event::Layout;
 use kymo_wire::process_file::region;
 
 use crate::clock::Clock;
-use crate::machine::{self, SIGNAL_FRAME};
+use crate::machine;
 use crate::sys;
 
 /// Linux as target and thread port.
@@ -80,17 +78,20 @@ impl ThreadPort for Linux {
         machine::stack()
     }
 
-    /// Compares stack pointers: the hook of a signal handler is farther below the interrupted hook than the frame that
-    /// the kernel saves, and a hook after a jump is less far below, or above. That holds only within the thread's own
-    /// stack, whose upper end is known. Above it is a handler's alternate stack, which the kernel does not report while
-    /// it is disarmed (`SS_AUTODISARM`). (A handler must not switch stacks in other ways and return to the hook, as
-    /// threads do that a program switches itself.) If the clock is read by a function call, that function may be
-    /// instrumented, so that any hook may call hooks.
-    fn has_left(&self, there: *mut u8) -> bool {
-        let (here, there) = (machine::stack() as usize, there as usize);
-        let end = stack_end();
-        let far = here.saturating_add(SIGNAL_FRAME / 2) < there && there < end;
-        here < end && !far && self.clock.is_counter() && !sys::is_on_signal_stack()
+    /// The memory of a stack has one owner at a time. So the interrupted hook is gone if its frame, which begins at
+    /// `there`, lies within the frame of the hook that asks or of the function that called it: and only then. Which
+    /// stack a handler runs on makes no difference: one that the kernel does not report while it is disarmed
+    /// (`SS_AUTODISARM`), a local array of a function that has not returned, or a coroutine's. (A handler must not
+    /// switch to another stack for good, and something else back to the hook, as threads do that a program switches
+    /// itself.)
+    fn has_left(&self, there: *mut u8, frame: Frame) -> bool {
+        let (own, hook, there) = (
+            machine::stack() as usize,
+            frame.stack as usize,
+            there as usize,
+        );
+        (own..=hook).contains(&there)
+            || hook < there && sys::first_above(hook, frame.caller).is_some_and(|it| there <= it)
     }
 
     fn refresh(&self, thread_buffer: &ThreadBuffer<Self>, now: u64) {
@@ -114,39 +115,15 @@ impl ThreadPort for Linux {
     }
 
     fn wall_clock(&self) -> Option<WallClock> {
-        let (now, ns, took) = far_below(|| {
-            let before = sys::nanoseconds();
-            let ns = sys::since_1970();
-            let now = self.clock.now();
-            // Both clocks were read within this time.
-            (now, ns, sys::nanoseconds().saturating_sub(before))
-        });
+        let before = sys::nanoseconds();
+        let ns = sys::since_1970();
+        let now = self.clock.now();
+        // Both clocks were read within this time.
+        let took = sys::nanoseconds().saturating_sub(before);
         Some(WallClock {
             now,
             ns,
             uncertainty: u32::try_from(took).unwrap_or(u32::MAX).max(1),
         })
     }
-}
-
-/// Returns the upper end of the calling thread's own stack, or an address above it. The C library allocates a thread's
-/// data, and so the recorder's word, above the thread's stack, in one piece of memory. Above the first thread's stack
-/// there is nothing that a program could use.
-fn stack_end() -> usize {
-    if sys::thread() == sys::process() {
-        usize::MAX
-    } else {
-        machine::word() as usize
-    }
-}
-
-/// Runs `work` as far down the stack as a signal handler would be. Hooks in functions that it calls are then not
-/// mistaken for hooks of a thread that has left this one by a jump ([`ThreadPort::has_left`]).
-#[inline(never)]
-fn far_below<R>(work: impl FnOnce() -> R) -> R {
-    let room = MaybeUninit::<[u8; SIGNAL_FRAME]>::uninit();
-    black_box(&room);
-    let result = work();
-    black_box(&room);
-    result
 }

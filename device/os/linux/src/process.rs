@@ -14,34 +14,41 @@ use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
 
 use crate::elf::Answer;
-use crate::ended::Ended;
-use crate::numbers::Numbers;
+use crate::lock::{Claim, Lock};
 use crate::port::Linux;
-use crate::reader::Reader;
 use crate::recording::Recording;
-use crate::save::Text;
-use crate::server::Server;
 use crate::sys;
+use crate::text::Text;
 use crate::wide::Wide;
 
 mod buffers;
+#[cfg(feature = "cost")]
+mod cost;
 #[cfg(feature = "duration")]
 mod duration;
+mod ended;
 mod followers;
 mod fork;
 mod images;
-mod lock;
+mod items;
+mod numbers;
+mod reader;
 mod regions;
+mod save;
+mod server;
 mod set_up;
 mod talk;
 mod wiped;
 
+use ended::Ended;
 pub use followers::Follower;
 use followers::Followers;
 pub(crate) use fork::recorder;
 use images::Images;
-pub(crate) use lock::{Claim, Lock};
+use numbers::Numbers;
+use reader::Reader;
 pub(crate) use regions::belong;
+use server::Server;
 pub use wiped::GatePage;
 
 /// Default size of a thread's buffer in bytes, for a program without a `kymo_config`.
@@ -98,6 +105,8 @@ pub struct Process {
     sizes: Cell<Sizes>,
     /// Bytes that the recorder itself had recorded when it was set up.
     pub(crate) bytes_at_start: AtomicU32,
+    /// Number of streams at that time.
+    pub(crate) buffers_at_start: AtomicU32,
     /// Whether this process is a fork that has recorded nothing so far.
     forked: AtomicBool,
     /// Whether the trigger turns recording on only once.
@@ -158,6 +167,7 @@ impl Process {
                 packet: DEFAULT_PACKET,
             }),
             bytes_at_start: AtomicU32::new(0),
+            buffers_at_start: AtomicU32::new(0),
             forked: AtomicBool::new(false),
             once: AtomicBool::new(false),
             names_exits: AtomicBool::new(false),
@@ -184,6 +194,23 @@ impl Process {
             let edge = if EXIT { Edge::Exit } else { Edge::Enter };
             self.follow_image(function);
             thread_buffer.call(&self.port, gate, edge, function, caller);
+            self.follow_stopper(thread_buffer, gate, edge, (function, caller));
+        }
+    }
+
+    /// Records a call for which the fast path in assembly found the calling thread inside a hook. `stack` is the stack
+    /// pointer at the entry of this hook.
+    #[cold]
+    pub fn call_nested(
+        &self,
+        gate: &Gate,
+        edge: Edge,
+        (function, caller): (usize, usize),
+        stack: *mut u8,
+    ) {
+        if let Some(thread_buffer) = self.existing_buffer() {
+            self.follow_image(function);
+            thread_buffer.call_nested(&self.port, gate, edge, (function, caller), stack);
             self.follow_stopper(thread_buffer, gate, edge, (function, caller));
         }
     }
@@ -397,6 +424,18 @@ impl Process {
         let written = self.metadata_lock.with(|| write(&self.metadata));
         if written.is_none() {
             self.lose(1);
+        }
+    }
+
+    /// Counts events of the calling thread that its caller could not record, if recording is on.
+    pub fn lose_unrecorded(&self, gate: &Gate, events: u32) {
+        let state = gate.state();
+        if !state.on() || !state.enabled() {
+            return;
+        }
+        match self.existing_buffer() {
+            Some(thread_buffer) => thread_buffer.lose(events),
+            None => self.lose(events),
         }
     }
 

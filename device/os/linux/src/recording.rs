@@ -17,10 +17,11 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use kymo_wire::process_file::{MAGIC, REGION_ALIGN, VERSION, header, region};
 
 use crate::clock::Clock;
-use crate::process::Lock;
-use crate::save::Text;
+use crate::fields::put;
+use crate::lock::Lock;
 use crate::sys::files::{self, ENOENT};
 use crate::sys::{self, Errno};
+use crate::text::Text;
 
 mod names;
 
@@ -101,6 +102,13 @@ impl Recording {
     /// Returns whether the whole recording is in the file.
     pub fn is_complete(&self) -> bool {
         self.is_open() && !self.incomplete.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the whole recording is in the file, under its name.
+    pub fn is_kept(&self) -> bool {
+        // SAFETY: the names remain for good, and do not change once the file is open.
+        let names = unsafe { self.names.load(Ordering::Acquire).as_ref() };
+        self.is_complete() && names.is_some_and(|names| self.has_its_name(names))
     }
 
     /// Returns whether the process is a fork, and has recorded nothing.
@@ -373,19 +381,6 @@ impl Recording {
             report(b"cannot save to ", names.path(), error);
         }
     }
-}
-
-/// Stores a field of a region's header.
-pub(crate) fn put<T>(memory: *mut u8, at: usize, value: T) {
-    // SAFETY: the owner of a region has its header, in which the offsets of the fields are multiples of their sizes.
-    unsafe { memory.add(at).cast::<T>().write(value) };
-}
-
-/// Sets a region's kind, once the rest of its header is complete.
-pub(crate) fn publish(memory: *mut u8, kind: u32) {
-    // SAFETY: as above.
-    let place = unsafe { &*memory.add(region::KIND).cast::<AtomicU32>() };
-    place.store(kind, Ordering::Release);
 }
 
 /// Writes a message that ends with a path to standard error.

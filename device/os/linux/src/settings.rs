@@ -3,7 +3,7 @@
 //! | variable | value |
 //! |---|---|
 //! | `KYMO_OUTPUT` | the file to record into; `%p` in it is the process id, `%%` a `%` |
-//! | `KYMO_BUFFER` | bytes of each thread's buffer, with an optional suffix `k` or `M` (units of 1024) |
+//! | `KYMO_BUFFER` | bytes of each thread's buffer, with an optional suffix `k`, `M` or `G` (units of 1024); `0`: 4 MiB |
 //! | `KYMO_MODE` | `overwrite`, `fixed` or `stream` |
 //! | `KYMO_ON` | `1`: record from the start, `0`: wait for the trigger or `kymo_on()` |
 //! | `KYMO_EXITS` | `named`: each exit names its function |
@@ -12,6 +12,8 @@
 //! | `KYMO_SOCKET` | the socket on which the process serves `kymo`; `%p` as in `KYMO_OUTPUT` |
 //!
 //! They are ignored in a program that runs with privileges which its user does not have.
+
+use core::fmt::Write as _;
 
 use kymo_wire::link::Mode;
 
@@ -34,18 +36,24 @@ pub(crate) fn socket() -> Option<&'static [u8]> {
     variable(b"KYMO_SOCKET\0")
 }
 
-/// `KYMO_BUFFER`, rounded down to whole packets of this size.
+/// `KYMO_BUFFER`, rounded down to whole packets of this size. 0: the default size.
 pub(crate) fn buffer_bytes(packet: u32) -> Option<u32> {
     let value = variable(b"KYMO_BUFFER\0")?;
-    let Some(bytes) = size(value) else {
-        complain(
-            b"KYMO_BUFFER",
-            b"a number of bytes, such as 65536, 256k or 4M",
-        );
-        return None;
-    };
-    let packets = (bytes / packet.max(1)).max(2);
-    packets.checked_mul(packet)
+    let least = packet.max(1).saturating_mul(2);
+    match size(value) {
+        Some(0) => Some(0),
+        Some(bytes) if bytes >= least => Some(bytes - bytes % packet.max(1)),
+        _ => {
+            let mut expected = crate::text::Text::<120>::new();
+            let _ = write!(
+                expected,
+                "0 (4 MiB), or {least} to {} bytes, such as 65536, 256k, 4M or 1G",
+                u32::MAX
+            );
+            complain(b"KYMO_BUFFER", expected.bytes());
+            None
+        }
+    }
 }
 
 /// `KYMO_MODE`.
@@ -118,11 +126,12 @@ pub(crate) fn ended_threads() -> Option<u32> {
     number
 }
 
-/// Parses a number with an optional suffix `k` or `M`.
+/// Parses a number with an optional suffix `k`, `M` or `G`.
 fn size(value: &[u8]) -> Option<u32> {
     let (digits, unit) = match value.split_last()? {
         (b'k' | b'K', digits) => (digits, 1 << 10),
         (b'm' | b'M', digits) => (digits, 1 << 20),
+        (b'g' | b'G', digits) => (digits, 1 << 30),
         _ => (value, 1),
     };
     let number: u32 = core::str::from_utf8(digits).ok()?.parse().ok()?;
@@ -151,7 +160,7 @@ fn time(value: &[u8]) -> Option<u64> {
 
 /// Reports on standard error what value a variable should have.
 fn complain(name: &[u8], expected: &[u8]) {
-    let mut message = crate::save::Text::<160>::new();
+    let mut message = crate::text::Text::<160>::new();
     message.put(b"kymo: ");
     message.put(name);
     message.put(b" is not used: expected ");
@@ -191,6 +200,7 @@ mod tests {
         assert_eq!(size(b"4096"), Some(4096));
         assert_eq!(size(b"64k"), Some(65536));
         assert_eq!(size(b"4M"), Some(4 << 20));
+        assert_eq!(size(b"1G"), Some(1 << 30));
         assert_eq!(size(b"4096M"), None);
         assert_eq!(size(b"x"), None);
         assert_eq!(size(b""), None);

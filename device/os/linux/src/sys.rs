@@ -8,6 +8,9 @@ use crate::machine;
 pub mod files;
 pub mod maps;
 pub mod sockets;
+mod stack;
+
+pub use stack::first_above;
 
 /// Declarations as in POSIX and Linux.
 mod c {
@@ -50,14 +53,6 @@ mod c {
         }
     }
 
-    /// `stack_t`.
-    #[repr(C)]
-    pub struct SignalStack {
-        pub at: *mut c_void,
-        pub flags: c_int,
-        pub bytes: usize,
-    }
-
     // SAFETY: these are the C library's declarations, where `off_t` and `time_t` are as wide as
     // `long`: on 64-bit Linux always, on 32-bit Linux for these names.
     unsafe extern "C" {
@@ -85,7 +80,6 @@ mod c {
             information: *mut c_void,
             timeout: *const Timespec,
         ) -> c_int;
-        pub fn sigaltstack(new: *const SignalStack, old: *mut SignalStack) -> c_int;
         pub fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
         pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
         pub fn __errno_location() -> *mut c_int;
@@ -356,19 +350,6 @@ fn pending() -> c::SignalSet {
     // SAFETY: it is a valid place. It cannot fail.
     unsafe { c::sigpending(&mut set) };
     set
-}
-
-/// Returns whether this thread runs on its alternate signal stack.
-pub fn is_on_signal_stack() -> bool {
-    const ON_STACK: c_int = 1;
-    let mut stack = c::SignalStack {
-        at: core::ptr::null_mut(),
-        flags: 0,
-        bytes: 0,
-    };
-    // SAFETY: `stack` is a valid place, and nothing is set. It cannot fail.
-    unsafe { c::sigaltstack(core::ptr::null(), &mut stack) };
-    stack.flags & ON_STACK != 0
 }
 
 /// Returns whether this is the process's only thread; false if the kernel does not tell.

@@ -18,13 +18,12 @@
 //! The CPU that turns recording on or off marks it in its stream, with a time before the first event that any CPU
 //! records from then on, or after the last. Each other stream begins a new packet.
 //!
-//! A profile table is supported for one CPU only: several CPUs would need one each, and the memory to merge them.
+//! Each CPU has a profile table of its own, if the program has any (`table.rs`).
 
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicUsize;
 
-use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
 
 use crate::config::{Config, Kept};
@@ -34,6 +33,7 @@ use crate::hot::low;
 use crate::items::Ring;
 use crate::link::Link;
 use crate::metadata::Metadata;
+use crate::profile::Pool;
 use crate::sync::{ALONE, AtomicBool, AtomicU32, Ordering, add};
 use crate::{Edge, Event, Target};
 
@@ -41,6 +41,7 @@ mod buffer;
 mod control;
 #[cfg(feature = "cost")]
 mod cost;
+mod direct;
 #[cfg(feature = "duration")]
 mod duration;
 mod items;
@@ -49,6 +50,8 @@ mod lock;
 mod model;
 mod recording;
 mod setup;
+mod stopper;
+mod table;
 mod ticks;
 
 pub use buffer::CpuBuffer;
@@ -57,6 +60,7 @@ use control::Handle;
 pub use duration::CpuDuration;
 pub use items::CpuItems;
 use lock::Lock;
+use stopper::Stopper;
 
 /// Most packets that a reader consumes of one CPU before it continues with the next one.
 pub const AT_ONCE: u32 = 16;
@@ -94,12 +98,14 @@ struct Shared<P> {
     count: AtomicU32,
     metadata: Metadata<P>,
     link: Link,
+    /// Shadow stacks of the profile tables.
+    pool: Pool,
     /// Why the recorder is not set up.
     fault: Cell<Option<SetupError>>,
     /// Whether the trigger turns recording on only once. Guarded by `lock`.
     once: Cell<bool>,
-    /// The time at which the CPU buffers were frozen for a dump.
-    frozen_at: Cell<u64>,
+    /// The calls of the stopper that are open. Guarded by `lock`.
+    stopper: Stopper,
     /// The time at which recording was last turned off. Guarded by `lock`.
     #[cfg(feature = "duration")]
     off_since: Cell<u64>,
@@ -145,7 +151,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             rings: (cpu_buffers + CpuBuffer::<P>::RINGS_OFFSET) as u32,
             ring_next: Ring::<P>::NEXT_OFFSET as u16,
             discarded: (cpu_buffers + CpuBuffer::<P>::DISCARDED_OFFSET) as u32,
-            // There is a table only with one CPU.
+            // (That of the first CPU; the others' are a stride apart.)
             table: crate::Writer::<P>::table_place(cpu_buffers + CpuBuffer::<P>::WRITER_OFFSET),
         }
     };
@@ -157,6 +163,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 !ALONE,
                 "this processor's counters are made for one CPU: several would lose counts and order"
             );
+            assert!(P::MIGRATES, "threads may continue on another CPU");
         }
         Self {
             port,
@@ -165,9 +172,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 count: AtomicU32::new(0),
                 metadata: Metadata::new(),
                 link: Link::new(),
+                pool: Pool::new(),
                 fault: Cell::new(None),
                 once: Cell::new(false),
-                frozen_at: Cell::new(0),
+                stopper: Stopper::new(),
                 #[cfg(feature = "duration")]
                 off_since: Cell::new(0),
                 stuck: AtomicBool::new(false),
@@ -215,7 +223,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             (Look::Open, Edge::Enter) => self.open_call::<false>(gate, function, caller),
             (Look::Open, Edge::Exit) => self.open_call::<true>(gate, function, caller),
             #[cfg(feature = "duration")]
-            (Look::Duration(_), _) => self.duration_call(gate, edge, function, caller),
+            (Look::Duration(bits), _) => self.duration_call(gate, bits, edge, (function, caller)),
             (Look::Armed, Edge::Enter) if function == gate.trigger() => {
                 self.closed(gate, edge.of(function, caller));
             }
@@ -231,17 +239,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             let usual = gate.open_in_order()
                 && cpu_buffer.changes.get() == gate.changes()
                 && function != gate.stopper();
-            // SAFETY: the cursor is that of the CPU buffer's stream, where there is memory below its end; and this CPU
-            // is inside, with no reader.
+            let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+            // SAFETY: this CPU is inside, with no reader.
             usual
-                && unsafe {
-                    let now = low::<P>(self.port.counter());
-                    if EXIT {
-                        cpu_buffer.cursor.exit::<P>(now)
-                    } else {
-                        cpu_buffer.cursor.enter::<P>(now, function)
-                    }
-                }
+                && unsafe { cpu_buffer.record_near(edge, low::<P>(self.port.counter()), function) }
         });
         match done {
             Some(true) => {}
@@ -268,13 +269,22 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 return self.record_call_in_duration(cpu_buffer, gate, edge, function, caller);
             }
             if !state.open() {
-                return self.refuse(cpu_buffer, state);
+                return self.miss(cpu_buffer, state, edge.of(function, caller));
             }
             let now = cpu_buffer.now(&self.port);
             cpu_buffer.catch_up(gate.changes(), now);
+            let is_stopper = function == gate.stopper();
+            let low = low::<P>(now);
+            // A full packet is the usual reason to come here.
+            if !is_stopper && cpu_buffer.begin_if_full(low) {
+                // SAFETY: this CPU is inside, with no reader.
+                if unsafe { cpu_buffer.record_near(edge, low, function) } {
+                    return;
+                }
+            }
             cpu_buffer.writer.record(now, edge.of(function, caller));
-            if function == gate.stopper() {
-                self.follow_stopper(cpu_buffer, gate, edge, gate.site(caller));
+            if is_stopper {
+                self.follow_stopper(cpu_buffer, gate, Some((edge, function)), gate.site(caller));
             }
         });
     }
@@ -294,7 +304,23 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     #[inline(always)]
     fn inside<R>(&self, gate: &Gate, work: impl FnOnce(&CpuBuffer<P>) -> R) -> Option<R> {
         let was = self.port.mask();
-        let result = match self.cpu_buffer() {
+        let result = match self.come_in(gate) {
+            Some(cpu_buffer) => {
+                let result = work(cpu_buffer);
+                cpu_buffer.go_out();
+                Some(result)
+            }
+            None => None,
+        };
+        self.port.unmask(was);
+        result
+    }
+
+    /// Marks this CPU as inside its CPU buffer, with interrupts masked; `None`, and counted, if it is inside already, or
+    /// has no CPU buffer.
+    #[inline(always)]
+    fn come_in(&self, gate: &Gate) -> Option<&CpuBuffer<P>> {
+        match self.cpu_buffer() {
             Some(cpu_buffer) if cpu_buffer.inside.load(Ordering::Relaxed) => {
                 add(&cpu_buffer.refused, 1);
                 None
@@ -302,17 +328,13 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             Some(cpu_buffer) => {
                 // Visible to all CPUs before this one checks the gate.
                 cpu_buffer.inside.store(true, Ordering::SeqCst);
-                let result = work(cpu_buffer);
-                cpu_buffer.inside.store(false, Ordering::Release);
-                Some(result)
+                Some(cpu_buffer)
             }
             None => {
                 self.count_unbuffered(gate);
                 None
             }
-        };
-        self.port.unmask(was);
-        result
+        }
     }
 
     /// Counts an event of a CPU that has no CPU buffer.
@@ -326,6 +348,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
 
     /// Records an event if the gate is open, while inside.
     fn record(&self, cpu_buffer: &CpuBuffer<P>, gate: &Gate, event: Event) {
+        if matches!(event, Event::Longjmp(_)) && gate.stopper() != 0 {
+            self.follow_stopper(cpu_buffer, gate, None, gate.site(0));
+        }
         let state = gate.state_in_order();
         #[cfg(feature = "duration")]
         if let Some(control) = cpu_buffer.duration().filter(|_| gate.in_duration()) {
@@ -336,9 +361,17 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             cpu_buffer.catch_up(gate.changes(), now);
             cpu_buffer.writer.record(now, event);
         } else {
-            cpu_buffer.writer.follow_event(event);
-            self.refuse(cpu_buffer, state);
+            self.miss(cpu_buffer, state, event);
         }
+    }
+
+    /// Tracks an event that is not recorded, while inside. `state` is the one for which it was refused.
+    #[cold]
+    #[inline(never)]
+    fn miss(&self, cpu_buffer: &CpuBuffer<P>, state: State, event: Event) {
+        cpu_buffer.follow_in_table(&self.port, state, event);
+        cpu_buffer.writer.follow_event(event);
+        self.refuse(cpu_buffer, state);
     }
 
     /// Counts an event that is not recorded as lost, if only a reader prevented recording. `state` is the one for which
@@ -350,48 +383,6 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Handles an event while the gate is closed.
-    #[cold]
-    #[inline(never)]
-    fn closed(&'static self, gate: &Gate, event: Event) {
-        let state = gate.state();
-        if !state.alive() || state.fresh() || state.claimed() || state.failed() {
-            return;
-        }
-        self.inside(gate, |cpu_buffer| {
-            self.record(cpu_buffer, gate, event);
-            let state = gate.state();
-            if gate.open_in_order() || !state.enabled() {
-                return;
-            }
-            match event {
-                Event::Enter(function) | Event::EnterFrom { function, .. }
-                    if function != 0
-                        && function == gate.trigger()
-                        && !state.on()
-                        && !state.spent()
-                        && gate.site_of(&event).triggers() =>
-                {
-                    self.set_recording_inside(cpu_buffer, gate, true, Cause::Function);
-                    self.record(cpu_buffer, gate, event);
-                    if function == gate.stopper() {
-                        self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
-                    }
-                }
-                // Also while a dump is being read, when the trace can't be marked.
-                Event::Enter(function) | Event::EnterFrom { function, .. }
-                    if state.on() && function == gate.stopper() =>
-                {
-                    self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
-                }
-                Event::Exit(function) if state.on() && function == gate.stopper() => {
-                    self.follow_stopper(cpu_buffer, gate, Edge::Exit, gate.site(0));
-                }
-                _ => {}
-            }
-        });
-    }
-
     /// Enables or disables recording; nests.
     pub fn enable(&self, gate: &Gate, enabled: bool) {
         if !gate.state().alive() {
@@ -401,6 +392,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             gate.enable();
         } else {
             gate.disable();
+            self.shared.stopper.miss();
         }
     }
 
@@ -415,6 +407,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
             if let Some(stopper) = stopper {
                 gate.set_stopper(stopper);
+                // Open calls of the old one do not count.
+                self.shared.stopper.forget();
             }
             self.keep_sets(gate);
         });
@@ -481,11 +475,18 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         };
         self.inside(gate, |cpu_buffer| {
             // The link changes this count to request that packets be closed.
-            if cpu_buffer.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
-                cpu_buffer.begin(gate.changes());
-            }
+            let state = gate.state_in_order();
             let now = cpu_buffer.now_in_order(&self.port);
+            if cpu_buffer.changes.get() != gate.changes() && !state.frozen() {
+                cpu_buffer.begin(gate.changes());
+                if state.on() {
+                    cpu_buffer.catch_up_table(now);
+                }
+            }
             cpu_buffer.clock.tick();
+            if state.on() {
+                cpu_buffer.notice_thread_in_table(now);
+            }
             self.compare_tick(cpu_buffer, now);
         });
         if gate.state().frozen() || self.shared.link.is_streaming() {

@@ -43,6 +43,8 @@ mod port;
 mod setup;
 mod steps;
 mod stopper;
+mod sums;
+mod time;
 
 pub use commands::Request;
 use listening::Listen;
@@ -75,6 +77,9 @@ pub struct Single<P: 'static> {
     /// In duration mode, the time at which recording was turned off; 0 while it is on.
     #[cfg(feature = "duration")]
     duration_off: crate::bits64::Cell64,
+    /// The checksums of packets.
+    #[cfg(feature = "sums")]
+    sums: crate::sums::Progress,
     /// The link's handler of ticks. None until the program calls a function of the link: so a program without the link
     /// contains none of its code and memory.
     listening: Cell<Option<Listen<P>>>,
@@ -123,6 +128,8 @@ impl<P: SinglePort + 'static> Single<P> {
             duration: Cell::new(None),
             #[cfg(feature = "duration")]
             duration_off: crate::bits64::Cell64::new(0),
+            #[cfg(feature = "sums")]
+            sums: crate::sums::Progress::new(),
         }
     }
 
@@ -309,7 +316,8 @@ impl<P: SinglePort + 'static> Single<P> {
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         let counter = hot.cursor.counter.get();
         // (If masking had no effect, the slow path reports it.)
-        if counter.is_null() || !this.port.is_masked() || this.inside.get() {
+        // (With checksums the slow path changes packets.)
+        if this.is_summed() || counter.is_null() || !this.port.is_masked() || this.inside.get() {
             hot.cursor.close();
             return false;
         }
@@ -414,60 +422,22 @@ impl<P: SinglePort + 'static> Single<P> {
         self.port.unmask(was);
     }
 
-    /// The time of an event to be recorded, with the guard set; `None` if an interrupt has closed the gate since it was
-    /// checked.
-    #[inline(always)]
-    fn time(&self, gate: &Gate) -> Option<u64> {
-        if !gate.open() {
-            self.refuse(gate.state());
-            return None;
-        }
-        let now = self.now();
-        if self.clock.doubtful() {
-            self.record_gap(now);
-        }
-        Some(now)
-    }
-
-    /// The time, with the guard set. The fast path reads the counter without updating the clock, so this first catches
-    /// up.
-    #[inline(never)]
-    fn now(&self) -> u64 {
-        self.clock.catch_up(self.writer.stream().last());
-        self.advance()
-    }
-
-    /// [`now`](Self::now), if the clock is up to date with all records.
-    #[inline(never)]
-    fn advance(&self) -> u64 {
-        self.clock.advance(self.counter())
-    }
-
-    /// The time, for callers without the guard; 0 if the guard is set already.
-    #[inline(never)]
-    fn outer_now(&self) -> u64 {
-        let Some(was) = self.come_in() else {
-            return 0;
-        };
-        let now = self.now();
-        self.go_out(was);
-        now
-    }
-
-    /// Marks in the trace that the clock is uncertain before `now`.
-    #[cold]
-    #[inline(never)]
-    fn record_gap(&self, now: u64) {
-        let ticks = self.clock.take_gap();
-        self.writer.stream().place(EventId::ClockGap, now, ticks, 0);
-    }
-
     /// Counts an event that is not recorded as lost, if only a reader prevented recording.
     #[cold]
     fn refuse(&self, state: State) {
         if state.on() && state.enabled() && state.frozen() {
             self.lose();
         }
+    }
+
+    /// Counts events that the caller could not record, if recording is on.
+    pub fn lose_unrecorded(&self, hot: &Hot, events: u32) {
+        let (state, stream) = (hot.gate.state(), self.writer.stream());
+        stream.add_discarded(if state.on() && state.enabled() {
+            events
+        } else {
+            0
+        });
     }
 
     /// Counts a lost event, with the guard set: the buffers were frozen, or there was no clock yet.
@@ -522,7 +492,10 @@ impl<P: SinglePort + 'static> Single<P> {
             let call = enter || id == EventId::ExitFar;
             if call && state.enabled() && state.on() && function == gate.stopper() {
                 let edge = if enter { Edge::Enter } else { Edge::Exit };
-                if self.writer.follow_stopper(edge, site) {
+                let mut ends = false;
+                self.writer
+                    .with_queried_thread(|_| ends = self.writer.follow_stopper(edge, site));
+                if ends {
                     self.set_recording_inside(gate, false, Cause::Function);
                 }
             }

@@ -12,8 +12,8 @@
 //!
 //! Entries of the side buffer may be out of order (a handler reserves a slot, and is itself interrupted before it takes
 //! the time), so they are sorted. All entries are complete when the hook reads them: handlers end before the thread
-//! continues. A handler that leaves a hook by `siglongjmp` breaks this: the thread remains inside, and its events stay
-//! in the side buffer, until a hook finds that the stack of the interrupted hook has been left
+//! continues. A handler that leaves a hook by `siglongjmp` breaks this: the thread remains inside, and its events go to
+//! the side buffer, until a hook finds that its own stack is where the interrupted hook's was
 //! ([`ThreadPort::has_left`]).
 //!
 //! A reader (a dump) freezes the gate, ensures that every thread sees that (`membarrier` on Linux; without it hooks
@@ -24,7 +24,7 @@
 
 use core::cell::Cell;
 use core::mem::offset_of;
-use core::ptr::{null_mut, without_provenance_mut};
+use core::ptr::null_mut;
 use core::sync::atomic::AtomicUsize;
 
 use kymo_wire::event::WordSize;
@@ -34,7 +34,7 @@ use crate::hot::{Cursor, low};
 use crate::sync::{
     AtomicBool, AtomicPtr, AtomicU32, Ordering, Owned, SPINS, compiler_fence, fence, spin_loop,
 };
-use crate::{Edge, Event, Target, Writer};
+use crate::{Edge, Event, Writer};
 
 mod blocks;
 #[cfg(feature = "cost")]
@@ -45,63 +45,14 @@ mod ended;
 mod items;
 mod list;
 mod losses;
+mod port;
 
 pub use items::Levels;
 pub use list::{Chosen, Queue, ThreadBuffers};
+pub use port::{Frame, ThreadPort, WallClock};
 
 /// Most events of signal handlers that are kept while their thread is inside a hook.
 pub const SIDE_EVENTS: usize = 64;
-
-/// Functions that the recorder needs of the system.
-pub trait ThreadPort: Target + 'static {
-    /// The time in ticks. Must not be instrumented.
-    fn now(&self) -> u64;
-    /// Whether hooks must execute a fence themselves, because the system has no barrier that a reader can impose on all
-    /// threads.
-    fn fenced(&self) -> bool;
-    /// Address in the calling thread's stack; never null.
-    #[inline(always)]
-    fn stack(&self) -> *mut u8 {
-        without_provenance_mut(1)
-    }
-    /// Whether the calling thread has left, by a jump, a hook that it entered with its stack at `there`, and will not
-    /// return to it; false where that is unknown. It is also false in a handler that interrupts the hook, and in
-    /// functions that a hook calls. Called only off the fast path.
-    fn has_left(&self, there: *mut u8) -> bool {
-        let _ = there;
-        false
-    }
-    /// Called off the fast path with the time of an event, by the thread buffer's thread, while inside: for periodic
-    /// updates.
-    #[inline(always)]
-    fn refresh(&self, thread_buffer: &ThreadBuffer<Self>, now: u64)
-    where
-        Self: Sized,
-    {
-        let _ = (thread_buffer, now);
-    }
-    /// Whether the calling thread should record the wall-clock time at `now`. Called only off the fast path; returns
-    /// true to one thread at a time.
-    fn wall_clock_due(&self, now: u64) -> bool {
-        let _ = now;
-        false
-    }
-    /// The wall-clock time, if the system has it.
-    fn wall_clock(&self) -> Option<WallClock> {
-        None
-    }
-}
-
-/// A wall-clock time.
-#[derive(Clone, Copy, Debug)]
-pub struct WallClock {
-    /// The time in ticks to which it corresponds.
-    pub now: u64,
-    /// Nanoseconds since 1970 UTC.
-    pub ns: u64,
-    /// Uncertainty in nanoseconds, either way.
-    pub uncertainty: u32,
-}
 
 /// The buffer of one thread, with its recording state.
 ///
@@ -306,6 +257,11 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         (self.refused.load(Ordering::Relaxed), function)
     }
 
+    /// Counts events that the owner could not record. Any of its contexts may call it.
+    pub fn lose(&self, events: u32) {
+        self.lost.fetch_add(events, Ordering::Relaxed);
+    }
+
     /// Number of lost events that the stream's count does not include yet.
     pub fn lost(&self) -> u32 {
         self.lost.load(Ordering::Relaxed)
@@ -326,10 +282,28 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     #[inline(always)]
     pub fn call(&self, port: &P, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         if self.in_hook() {
-            return self.aside(port, gate, edge.of(function, caller));
+            let frame = edge.frame(port.stack(), caller);
+            return self.aside(port, gate, edge.of(function, caller), frame);
         }
         self.enter(port);
         self.call_inside(port, gate, edge, function, caller);
+    }
+
+    /// The same when the thread seemed to be inside a hook already, with the stack pointer at the entry of this one.
+    #[cold]
+    pub fn call_nested(
+        &self,
+        port: &P,
+        gate: &Gate,
+        edge: Edge,
+        (function, caller): (usize, usize),
+        stack: *mut u8,
+    ) {
+        if !self.in_hook() {
+            return self.call(port, gate, edge, function, caller);
+        }
+        let frame = edge.frame(stack, caller);
+        self.aside(port, gate, edge.of(function, caller), frame);
     }
 
     /// The same when the thread is inside already, and has done nothing else yet.
@@ -346,7 +320,9 @@ impl<P: ThreadPort> ThreadBuffer<P> {
                 unsafe {
                     match edge {
                         Edge::Enter => self.cursor.enter::<P>(low, function),
-                        Edge::Exit => self.cursor.exit::<P>(low),
+                        Edge::Exit => {
+                            self.cursor.exit::<P>(low) || self.cursor.exit_named::<P>(low, function)
+                        }
                     }
                 }
             };
@@ -376,7 +352,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     #[inline(never)]
     pub fn hook(&self, port: &P, gate: &Gate, event: Event) {
         if self.in_hook() {
-            return self.aside(port, gate, event);
+            let (stack, caller) = (port.stack(), 0);
+            return self.aside(port, gate, event, Frame { stack, caller });
         }
         self.enter(port);
         let state = gate.state();
@@ -514,8 +491,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     /// Stores an event in the side buffer, for the hook that this thread is inside of.
     #[cold]
     #[inline(never)]
-    fn aside(&self, port: &P, gate: &Gate, event: Event) {
-        if port.has_left(self.inside.load(Ordering::Relaxed)) {
+    fn aside(&self, port: &P, gate: &Gate, event: Event, frame: Frame) {
+        if port.has_left(self.inside.load(Ordering::Relaxed), frame) {
             return self.return_and_hook(port, gate, event);
         }
         // The program's `current_thread` is instrumented: recording this event would call it again.

@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// The function of a frame, without the mark of frames that are there for long ([`Control::age`]).
+const fn unaged(function: usize) -> usize {
+    match usize::BITS {
+        32 => (function & !1) | CODE_BIT,
+        // There are no marks, and functions may have odd addresses.
+        _ => function,
+    }
+}
+
 impl Control {
     /// The `n`th open call of all stacks at `now`, with its thread, counted from the outermost of each stack.
     /// `Some(None)` if that frame is free, `None` behind the last. The caller has exclusive access.
@@ -36,11 +45,7 @@ impl Control {
         }
         // SAFETY: it lies in the call's stack.
         let function = unsafe { &*frame }.function.load(Ordering::Relaxed);
-        Some(if CODE_BIT == 0 {
-            function & !1
-        } else {
-            function | 1
-        })
+        Some(unaged(function))
     }
 
     /// The function of the innermost open call.
@@ -51,11 +56,7 @@ impl Control {
         }
         // SAFETY: in front of `top` there is a frame.
         let function = unsafe { &*frame }.function.load(Ordering::Relaxed);
-        Some(if CODE_BIT == 0 {
-            function & !1
-        } else {
-            function | 1
-        })
+        Some(unaged(function))
     }
 
     /// Whether a call is to be recorded: it took long enough, is not too deep, and passes the filter. The call's frame

@@ -7,6 +7,7 @@ use kymo_wire::clock_check::TickCheck;
 #[cfg(feature = "duration")]
 use kymo_wire::link::Text;
 use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
+use kymo_wire::profile::TableHeader;
 
 use crate::bits64::divide;
 #[cfg(feature = "conditions")]
@@ -14,7 +15,7 @@ use crate::conditions::Conditions;
 use crate::encode::Figures;
 
 /// Length of the longest piece of data that a recorder generates for a dump (and does not have in memory).
-pub const SCRATCH_BYTES: usize = 72;
+pub const SCRATCH_BYTES: usize = TableHeader::CPU_BYTES;
 
 /// Subject of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +61,6 @@ pub enum Refusal {
     /// The program has no filter, or none that covers the function.
     #[cfg(feature = "duration")]
     NoFilter,
-    /// Duration mode on several CPUs supports neither a stop function nor freezing.
-    #[cfg(feature = "duration")]
-    SeveralCpus,
     /// This setting of duration mode is available only at the start of the program.
     #[cfg(all(feature = "duration", target_os = "linux"))]
     AtStart,
@@ -93,10 +91,6 @@ impl Refusal {
             }
             #[cfg(all(feature = "duration", not(target_os = "linux")))]
             Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
-            #[cfg(feature = "duration")]
-            Self::SeveralCpus => {
-                "on several processors duration mode has no stop function and no freeze (stop_at, freeze)"
-            }
             #[cfg(all(feature = "duration", target_os = "linux"))]
             Self::AtStart => {
                 "a program on Linux compares all time that passed, records calls alone, and is in duration mode from its start on or never"

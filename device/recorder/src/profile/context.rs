@@ -11,7 +11,12 @@ impl<T: Target> Profile<T> {
         self.interrupts.set(self.interrupts.get().saturating_add(1));
         self.run(now);
         if let Some(stack) = self.running.get() {
-            _ = self.push(stack, now, BARRIER);
+            let frame = self.push(stack, now, BARRIER);
+            if T::MIGRATES
+                && let Some(frame) = frame
+            {
+                stack.part(frame);
+            }
         }
     }
 
@@ -31,6 +36,9 @@ impl<T: Target> Profile<T> {
     /// Handles a switch to a thread.
     #[inline(always)]
     pub fn switched_in(&self, now: u64, thread: usize) {
+        if T::MIGRATES {
+            return self.take_stack(now, thread);
+        }
         self.switch_to(thread, now);
     }
 
@@ -75,13 +83,16 @@ impl<T: Target> Profile<T> {
 
     /// Handles a switch away from a thread.
     pub fn switched_out(&self, now: u64) {
+        if T::MIGRATES {
+            return self.give_stack_back(now);
+        }
         self.thread.set(None);
         self.run(now);
     }
 
     /// Stops the clock of the stack that ran, and resumes that of the stack that runs now.
     #[inline(never)]
-    fn run(&self, now: u64) {
+    pub(super) fn run(&self, now: u64) {
         let stack = match self.interrupts.get() {
             0 => self.thread.get(),
             _ => self.frames.get(),

@@ -9,7 +9,7 @@ use core::ptr;
 use core::slice::from_raw_parts;
 
 use super::Profile;
-use super::stack::{HAS_SLOT, NO_SLOT, OUTERMOST};
+use super::stack::{FLAGS, HAS_SLOT, NO_SLOT};
 use crate::Target;
 
 /// Number of slots that are probed for a function.
@@ -78,7 +78,7 @@ impl<T: Target> Profile<T> {
     /// The value is from a frame of this table, and it is not [`NO_SLOT`].
     #[inline(always)]
     pub(super) unsafe fn slot_of(&self, word: u32) -> &'static Slot {
-        let offset = (word & !(HAS_SLOT | OUTERMOST)) as usize;
+        let offset = (word & !FLAGS) as usize;
         // (On 32-bit machines this is the address itself, within the memory of the table.)
         let slot = self.slots.get().with_addr(self.base().addr() + offset);
         // SAFETY: by this function's contract.

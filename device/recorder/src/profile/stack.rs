@@ -5,6 +5,8 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 
+use super::pool::Owner;
+
 /// An open call, or the head of a stack (its first frame): `kymo_frame_t`.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -12,9 +14,9 @@ pub struct Frame {
     /// The function; 0 in a barrier. In a stack's head: the thread.
     pub(super) address: Cell<usize>,
     /// The slot, with [`HAS_SLOT`] and [`OUTERMOST`], or [`NO_SLOT`]. In a stack's head: number of open calls,
-    /// including those that did not fit.
+    /// including those that did not fit. (On several CPUs, in a call, the filter of the calls below with [`OUTERMOST`].)
     pub(super) mark: Cell<u32>,
-    /// In a stack's head: its bit in a slot. In a call: the low bits of the buffer with which it last called `setjmp`;
+    /// In a stack's head: its bit in a slot; on several CPUs the filter of its open calls. In a call: the low bits of the buffer with which it last called `setjmp`;
     /// 0 for none.
     pub(super) extra: Cell<u32>,
     /// (Explicit, so that there is no padding.)
@@ -32,6 +34,8 @@ pub struct Frame {
 pub(super) const OUTERMOST: u32 = 1;
 /// Flag: the call has a slot.
 pub(super) const HAS_SLOT: u32 = 2;
+/// All flags.
+pub(super) const FLAGS: u32 = OUTERMOST | HAS_SLOT;
 /// The call has no slot.
 pub(super) const NO_SLOT: u32 = 0;
 /// Address in the frame that an interrupt pushes onto its stack.
@@ -57,6 +61,15 @@ impl Stack {
     pub fn head(self) -> &'static Frame {
         // SAFETY: by the contract of `new`.
         unsafe { self.0.as_ref() }
+    }
+
+    /// The state of a stack of a [`Pool`](super::Pool).
+    ///
+    /// # Safety
+    /// It is one of these.
+    pub(super) unsafe fn owner(self) -> &'static Owner {
+        // SAFETY: by this function's contract there is a frame for it before the head, and it is made of integers.
+        unsafe { self.0.sub(1).cast().as_ref() }
     }
 
     /// Number of open calls, including those that did not fit.

@@ -5,7 +5,7 @@
 
 use kymo_wire::link::SetupError;
 
-use super::{Frame, Profile, Slot};
+use super::{Frame, Pool, Profile, Slot};
 use crate::Target;
 
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
@@ -66,6 +66,29 @@ impl<T: Target> Storage<T> {
         unsafe {
             let (table, left) = self.0.place(slots, slot_count)?;
             table.set_up(slots, left, frames, stacks, depth)?;
+            self.0.keep(table);
+        }
+        Ok(())
+    }
+}
+
+impl<T: Target> Storage<T> {
+    /// Gives the writer of one of several CPUs a table with these slots ([`Profile::set_up_on_cpu`]).
+    ///
+    /// # Errors
+    /// When their number is unusable.
+    ///
+    /// # Safety
+    /// As of [`Profile::set_up_on_cpu`].
+    pub unsafe fn set_up_on_cpu(
+        &self,
+        (slots, slot_count): (*mut Slot, u32),
+        (pool, cpu): (&'static Pool, u16),
+    ) -> Result<(), SetupError> {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let (table, left) = self.0.place(slots, slot_count)?;
+            table.set_up_on_cpu(slots, left, pool, cpu)?;
             self.0.keep(table);
         }
         Ok(())

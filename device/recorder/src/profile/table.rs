@@ -1,9 +1,11 @@
 //! The whole table: sending it, and adding it to another.
 
+#[cfg(target_has_atomic = "ptr")]
+use kymo_wire::profile::TableCpu;
 use kymo_wire::profile::{Entry, TableHeader};
 
 use super::slot::RECURSIVE;
-use super::{Profile, grow, raise};
+use super::{Losses, Profile, grow, raise};
 use crate::Target;
 use crate::link::SCRATCH_BYTES;
 
@@ -17,38 +19,58 @@ impl<T: Target> Profile<T> {
         recorded: u64,
         scratch: &'a mut [u8; SCRATCH_BYTES],
     ) -> Option<&'a [u8]> {
+        let Some(slot) = n.checked_sub(1) else {
+            let header = self.header(clock_hz, recorded, self.losses()).to_bytes();
+            return put(&header, scratch);
+        };
+        self.slot_chunk(slot, scratch)
+    }
+
+    /// The same for the table of one of several CPUs, with these losses.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn chunk_of<'a>(
+        &self,
+        cpu: TableCpu,
+        n: u32,
+        (clock_hz, recorded, losses): (u64, u64, Losses),
+        scratch: &'a mut [u8; SCRATCH_BYTES],
+    ) -> Option<&'a [u8]> {
+        let Some(slot) = n.checked_sub(1) else {
+            let header = self.header(clock_hz, recorded, losses).to_bytes_of(cpu);
+            return put(&header, scratch);
+        };
+        self.slot_chunk(slot, scratch)
+    }
+
+    #[inline(always)]
+    fn header(&self, clock_hz: u64, recorded: u64, losses: Losses) -> TableHeader {
         let layout = T::LAYOUT;
-        let mut put = |bytes: &[u8]| {
-            scratch.get_mut(..bytes.len())?.copy_from_slice(bytes);
-            Some(bytes.len())
-        };
-        let length = match n.checked_sub(1) {
-            None => {
-                let losses = self.losses();
-                let header = TableHeader {
-                    order: layout.order,
-                    word: layout.word,
-                    entries: self.functions(),
-                    slots: self.slots(),
-                    no_slot: losses.no_slot.into(),
-                    too_deep: losses.too_deep.into(),
-                    unmatched: losses.unmatched.into(),
-                    clock_hz,
-                    recorded,
-                    replaced: losses.replaced.into(),
-                    replaced_total: self.replaced_total.get(),
-                };
-                put(&header.to_bytes())?
+        TableHeader {
+            order: layout.order,
+            word: layout.word,
+            entries: self.functions(),
+            slots: self.slots(),
+            no_slot: losses.no_slot.into(),
+            too_deep: losses.too_deep.into(),
+            unmatched: losses.unmatched.into(),
+            clock_hz,
+            recorded,
+            replaced: losses.replaced.into(),
+            replaced_total: self.replaced_total.get(),
+        }
+    }
+
+    /// A slot in the format of the link.
+    #[inline(always)]
+    fn slot_chunk<'a>(&self, slot: u32, scratch: &'a mut [u8; SCRATCH_BYTES]) -> Option<&'a [u8]> {
+        let layout = T::LAYOUT;
+        match self.entry(slot)? {
+            None => Some(&[]),
+            Some(entry) => {
+                let bytes = entry.to_bytes(layout.word, layout.order);
+                put(bytes.get(..Entry::bytes(layout.word))?, scratch)
             }
-            Some(slot) => match self.entry(slot)? {
-                None => 0,
-                Some(entry) => {
-                    let bytes = entry.to_bytes(layout.word, layout.order);
-                    put(bytes.get(..Entry::bytes(layout.word))?)?
-                }
-            },
-        };
-        scratch.get(..length)
+        }
     }
 
     /// Adds another table's numbers for one function.
@@ -90,4 +112,11 @@ impl<T: Target> Profile<T> {
         self.count(&self.too_deep, more.too_deep);
         self.count(&self.unmatched, more.unmatched);
     }
+}
+
+#[inline(always)]
+fn put<'a>(bytes: &[u8], scratch: &'a mut [u8; SCRATCH_BYTES]) -> Option<&'a [u8]> {
+    let to = scratch.get_mut(..bytes.len())?;
+    to.copy_from_slice(bytes);
+    Some(to)
 }

@@ -7,7 +7,12 @@ use crate::sync::Ordering;
 impl<T: Target> Profile<T> {
     /// Clears everything; continues to count from `now` on if it was counting.
     pub fn clear(&self, now: u64) {
-        self.leave_all();
+        if T::MIGRATES {
+            // Each CPU empties the stacks that it uses.
+            self.drop_calls();
+        } else {
+            self.leave_all();
+        }
         self.wipe();
         self.restart(now, self.on.get());
     }
@@ -46,7 +51,7 @@ impl<T: Target> Profile<T> {
     }
 
     /// Sets whether the table counts from `now` on. Slots and stacks have been cleared.
-    fn restart(&self, now: u64, on: bool) {
+    pub(super) fn restart(&self, now: u64, on: bool) {
         self.on.set(on);
         self.recorded.set(if on { now } else { 0 });
     }
@@ -67,8 +72,8 @@ impl<T: Target> Profile<T> {
         if was != on {
             self.recorded.set(now.wrapping_sub(self.recorded.get()));
         }
-        // (While recording was off nothing was pushed onto a stack.)
-        if was {
+        // (While recording was off nothing was pushed onto a stack. Those of several CPUs are not this CPU's to empty.)
+        if was && !T::MIGRATES {
             self.leave_all();
         }
     }

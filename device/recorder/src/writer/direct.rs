@@ -10,7 +10,7 @@ use crate::profile::Profile;
 use crate::unaligned::{put32, put64};
 use crate::{Event, Target};
 
-/// No event is recorded directly: the clock is not a counter that is read at its address.
+/// No event is recorded directly: the clock is a function of the program's.
 const NONE: u8 = 0;
 /// Markers are recorded directly.
 const MARKERS: u8 = 1;

@@ -20,7 +20,8 @@ impl<T: Target> Writer<T> {
         if let Ok((id, first, second)) = (Event::Recording { on, cause }).parts::<T>() {
             self.stream.place(id, now, first as u64, second);
         }
-        if self.profile.is_kept()
+        if !T::MIGRATES
+            && self.profile.is_kept()
             && let Some(table) = self.profile.get()
         {
             table.record(now, on);
@@ -54,7 +55,9 @@ impl<T: Target> Writer<T> {
             Err(_) => EventId::IsrEnterWide,
         };
         self.stream.place(id, now, irq.into(), 0);
-        if self.profile.is_kept()
+        // (Where threads migrate, the table has caught up already.)
+        if !T::MIGRATES
+            && self.profile.is_kept()
             && let Some(table) = self.profile.get()
         {
             table.isr_enter(now);

@@ -7,7 +7,7 @@ use crate::Target;
 use crate::config::{CALL_SITES, Config};
 use crate::encode::Functions;
 use crate::hot::Cursor;
-use crate::profile::{Frame, Slot};
+use crate::profile::{Frame, Pool, Slot};
 
 /// Memory for one stream and for its profile table. All of it is the writer's alone, for good.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,8 @@ pub struct WriterMemory {
     pub slots: *mut Slot,
     /// Frames of its shadow stacks, as many as the configuration has.
     pub frames: *const Frame,
+    /// On several CPUs: the stacks of all, in the place of `frames`.
+    pub pool: Option<&'static Pool>,
 }
 
 impl WriterMemory {
@@ -30,6 +32,7 @@ impl WriterMemory {
             packet_bytes: config.packet_size,
             slots: config.slots.cast(),
             frames: config.frames.cast(),
+            pool: None,
         }
     }
 }
@@ -78,6 +81,13 @@ impl<T: Target> Writer<T> {
         let (stacks, depth) = (config.shadow_stacks, config.shadow_depth);
         // SAFETY: by this function's contract.
         unsafe {
+            if T::MIGRATES
+                && let Some(pool) = memory.pool
+            {
+                return self
+                    .profile
+                    .set_up_on_cpu((memory.slots, slots), (pool, stream));
+            }
             self.profile
                 .set_up((memory.slots, slots), memory.frames, stacks, depth)
         }

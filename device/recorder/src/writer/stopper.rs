@@ -1,7 +1,7 @@
 //! Recursion of the stopper: its outermost return ends recording, not its innermost.
 //!
-//! Counts the calls of one thread, the first that entered the stopper; in another thread every return counts as the
-//! outermost one.
+//! Counts the calls of one thread, the first that entered the stopper; while it has not returned, calls of the stopper in
+//! other threads do not count.
 
 use super::Writer;
 use crate::gate::Site;
@@ -22,10 +22,13 @@ impl<T: Target> Writer<T> {
     #[must_use]
     pub fn follow_stopper(&self, edge: Edge, site: Site) -> bool {
         let (depth, thread) = (self.stopper_depth.get(), self.stream.thread());
+        if depth != 0 && self.off_thread.get() != thread {
+            return false;
+        }
         #[cfg(feature = "conditions")]
         if let Some((stopper, caller)) = site.stopper() {
             let counts = match edge {
-                _ if depth != 0 => self.off_thread.get() == thread,
+                _ if depth != 0 => true,
                 Edge::Enter => stopper.admits(caller),
                 Edge::Exit => false,
             };
@@ -33,14 +36,11 @@ impl<T: Target> Writer<T> {
                 return false;
             }
         }
-        if edge == Edge::Enter && depth == 0 {
-            self.off_thread.set(thread);
-        }
-        let other = self.off_thread.get() != thread;
         let (depth, ends) = match edge {
-            Edge::Enter if other => (depth, false),
-            Edge::Enter => (depth.saturating_add(1), false),
-            Edge::Exit if other => (depth, true),
+            Edge::Enter => {
+                self.off_thread.set(thread);
+                (depth.saturating_add(1), false)
+            }
             Edge::Exit => (depth.saturating_sub(1), depth <= 1),
         };
         self.stopper_depth.set(depth);

@@ -5,6 +5,8 @@ use core::hint::black_box;
 use core::panic::PanicInfo;
 
 use kymo::{Buffer, Packets, Recorder, Table};
+// The functions of kymo.h, for the part in C.
+use kymo_abi as _;
 
 static EVENTS: Packets<512, 16> = Packets::new();
 static NAMES: Buffer<256> = Buffer::new();

@@ -22,6 +22,8 @@ thread_local! {
     pub static MASKED: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread's CPU stops at the next reading of its clock.
     pub static STOPS: Cell<bool> = const { Cell::new(false) };
+    /// The last time that this thread's CPU read.
+    pub static TIME: Cell<u64> = const { Cell::new(0) };
     /// Bytes sent by the link from this thread.
     pub static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -52,6 +54,7 @@ pub struct Machine {
 impl Target for Machine {
     const LAYOUT: Layout = Large::LAYOUT;
     const FINISHED_ELSEWHERE: bool = true;
+    const MIGRATES: bool = true;
 }
 
 impl CpusPort for Machine {
@@ -73,7 +76,8 @@ impl CpusPort for Machine {
 
     fn counter(&self) -> u64 {
         assert!(MASKED.get(), "the clock is read with interrupts masked");
-        self.time.fetch_add(1, Ordering::SeqCst)
+        TIME.set(self.time.fetch_add(1, Ordering::SeqCst));
+        TIME.get()
     }
 
     fn counter_in_order(&self) -> u64 {
@@ -85,7 +89,8 @@ impl CpusPort for Machine {
                 std::thread::yield_now();
             }
         }
-        self.time.fetch_add(1, Ordering::SeqCst)
+        TIME.set(self.time.fetch_add(1, Ordering::SeqCst));
+        TIME.get()
     }
 
     fn counter_hz(&self) -> u64 {
@@ -107,7 +112,7 @@ pub struct Device {
 
 #[repr(align(128))]
 #[derive(Clone, Copy)]
-pub struct Line(#[allow(dead_code, reason = "only its address is used")] [u8; 128]);
+pub struct Line(#[allow(dead_code, reason = "only its address is used")] pub [u8; 128]);
 
 impl Device {
     /// Creates four CPUs with this many packets each.
@@ -149,7 +154,7 @@ impl Device {
     }
 
     pub fn marker(self, value: u32) {
-        self.cpus.hook(self.gate, Event::Marker(value));
+        self.cpus.event(self.gate, Event::Marker(value));
     }
 
     /// Runs `work` on every CPU.

@@ -12,8 +12,13 @@ use kymo_wire::event::METADATA_STREAM;
 use kymo_wire::profile::TableHeader;
 
 mod device;
+mod direct;
 mod duration;
 mod items;
+mod memory;
+mod stopper;
+mod stops;
+mod table;
 
 use device::{CPUS, Device, Machine, PLACE, STOPPED, STOPS, WHEN_SENDING, figure, of};
 
@@ -98,13 +103,29 @@ fn wrong_configurations_are_told() {
     });
     assert!(!too_many.start(0));
     assert!(too_many.status().contains("error=cpu_count"));
-    let with_table = Device::with(Config {
+    let table = || Config {
         cpu_count: 2,
         slot_count: 8,
+        slots: vec![0u64; 2 * 8 * 6].leak().as_mut_ptr().cast(),
+        frames: vec![0u64; 3 * 4 * 4].leak().as_mut_ptr().cast(),
+        shadow_stacks: 3,
+        shadow_depth: 4,
         ..config(4, 1024)
-    });
-    assert!(!with_table.start(0));
-    assert!(with_table.status().contains("error=profile_on_cpus"));
+    };
+    let (mut stacks, mut depth, mut slots) = (table(), table(), table());
+    stacks.shadow_stacks = 2;
+    depth.shadow_depth = 2;
+    slots.slots = std::ptr::null_mut();
+    for (wrong, error) in [
+        (stacks, "shadow_stacks value=2"),
+        (depth, "shadow_depth value=2"),
+        (slots, "slots value=0"),
+    ] {
+        let with_table = Device::with(wrong);
+        assert!(!with_table.start(0));
+        let status = with_table.status();
+        assert!(status.contains(&format!("error={error}")), "{status}");
+    }
 }
 
 #[test]

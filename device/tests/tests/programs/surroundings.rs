@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -236,6 +237,86 @@ fn a_pipe_that_nobody_reads_does_not_stop_the_program() {
     drop(writer.expect("a pipe"));
     assert!(reader.join().expect("it ends").len() > 600);
     assert_eq!(names(&folder), ["pipe"]);
+}
+
+#[test]
+fn a_socket_replaces_nothing_but_a_socket() {
+    let program = build("gcc", "waiting", &["-finstrument-functions"]);
+    let folder = folder(&program);
+    fs::write(folder.join("precious"), "text").expect("a file");
+    fs::write(folder.join("behind"), "text").expect("a file");
+    symlink("behind", folder.join("link")).expect("a link");
+    symlink("nothing", folder.join("loose")).expect("a link");
+    let made = Command::new("mkfifo").arg(folder.join("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    drop(UnixListener::bind(folder.join("stale")).expect("a socket"));
+    let start = |socket: &str| {
+        let child = Command::new(&program)
+            .env("KYMO_SOCKET", socket)
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        child.expect("the program starts")
+    };
+    let before = names(&folder);
+    let path = folder.display().to_string();
+    for wrong in ["precious", "link", "loose", "pipe", ".", "/", path.as_str()] {
+        let errors = finish(start(wrong));
+        assert!(
+            errors.contains("kymo: no host can connect to ") && errors.contains("is not a socket"),
+            "{wrong}: {errors}"
+        );
+        assert_eq!(names(&folder), before, "{wrong}");
+    }
+    for kept in ["precious", "behind"] {
+        let text = fs::read_to_string(folder.join(kept)).expect("it is still there");
+        assert_eq!(text, "text", "{kept}");
+    }
+    // A socket that nobody serves is replaced. What has its name in the end stays, if it is another file.
+    let mut child = start("stale");
+    wait_for_start(&mut child);
+    UnixStream::connect(folder.join("stale")).expect("it is served");
+    fs::remove_file(folder.join("stale")).expect("it is there");
+    fs::write(folder.join("stale"), "text").expect("a file");
+    assert_eq!(finish(child), "");
+    assert_eq!(names(&folder), before);
+}
+
+#[test]
+fn a_buffer_that_is_too_small_is_refused() {
+    let program = build("gcc", "waiting", &["-finstrument-functions"]);
+    let run = |value: &str| {
+        let child = Command::new(&program)
+            .env("KYMO_BUFFER", value)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        finish(child.expect("the program starts"))
+    };
+    for wrong in ["1", "100", "8191", "4G", "4096M", "64q", "-1", "k"] {
+        let errors = run(wrong);
+        assert!(
+            errors.contains(
+                "KYMO_BUFFER is not used: expected 0 (4 MiB), or 8192 to 4294967295 bytes"
+            ),
+            "{wrong}: {errors}"
+        );
+    }
+    for right in ["8192", "8k", "1G"] {
+        assert_eq!(run(right), "", "{right}");
+    }
+    // 0 is the default size, as in kymo_config_t: each thread's buffer lies in the file.
+    let file = program.with_extension("kymo");
+    let mut child = Command::new(&program);
+    child.env("KYMO_OUTPUT", &file).env("KYMO_BUFFER", "0");
+    child.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().expect("the program starts");
+    wait_for_start(&mut child);
+    assert!(fs::metadata(&file).expect("it is there").len() > 4 << 20);
+    assert_eq!(finish(child), "");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use kymo_device_tests::{Kind, config, leak};
 use kymo_recorder::config::{Config, FIXED, ONCE, PROMOTE_SWITCHED_IN, Promotion, START_ON};
+use kymo_recorder::duration::{Control, Frame};
 use kymo_recorder::link::Control as _;
 use kymo_recorder::retained::WORDS;
 use kymo_recorder::single::Request;
@@ -362,15 +363,58 @@ fn what_leaves_a_stopper_unseen_does_not_keep_recording_on() {
 }
 
 #[test]
-fn another_threads_return_from_the_stopper_stops_too() {
+fn a_jump_out_of_the_stopper_does_not_keep_duration_mode_on() {
+    let words = Frame::BYTES / size_of::<u64>() * 10;
+    let frames = vec![0u64; words].leak().as_mut_ptr().cast();
+    // SAFETY: the memory is new, all zero, and leaked.
+    let control: &'static Control = leak(unsafe { Control::new(frames, 1, 10) });
+    control.settings.set_recording(true);
     let device = between(MAIN, false);
-    device.hook(Event::SwitchedIn(5));
+    device.single.give_duration(Some(control));
+    device.set_recording(true);
     device.enter(MAIN);
     device.enter(MAIN);
-    device.hook(Event::SwitchedIn(6));
-    device.enter(MAIN);
+    let event = Event::Longjmp(7);
+    assert!(
+        device
+            .single
+            .duration_event(device.hot, device.config, event)
+    );
     device.exit(MAIN);
     assert!(!device.gate.state().on());
+}
+
+#[test]
+fn another_threads_return_from_the_stopper_does_not_stop() {
+    let switches: [fn(Device, usize); 2] = [
+        |device, thread| device.hook(Event::SwitchedIn(thread)),
+        |device, thread| {
+            device.hook(Event::SwitchedOut(0));
+            device.hook(Event::SwitchedIn(thread));
+        },
+    ];
+    for switch in switches {
+        let device = between(MAIN, false);
+        switch(device, 5);
+        device.enter(MAIN);
+        device.enter(MAIN);
+        switch(device, 6);
+        device.enter(MAIN);
+        device.exit(MAIN);
+        // This call was entered before recording began.
+        device.exit(MAIN);
+        assert!(device.gate.state().on());
+        switch(device, 5);
+        device.exit(MAIN);
+        assert!(device.gate.state().on());
+        device.exit(MAIN);
+        assert!(!device.gate.state().on());
+        // Without an open call of the stopper any thread's return counts.
+        device.set_recording(true);
+        switch(device, 6);
+        device.exit(MAIN);
+        assert!(!device.gate.state().on());
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod faults;
 mod items;
 mod recording;
 mod sites;
+mod sums;
 
 /// A recorder with its context.
 #[derive(Clone, Copy)]

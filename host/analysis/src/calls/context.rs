@@ -38,7 +38,7 @@ impl Calls {
             self.cpus
                 .push(CpuState::new(key, machine, owner, row.stream));
         }
-        self.cpus[state].stream = row.stream;
+        let before = std::mem::replace(&mut self.cpus[state].stream, row.stream);
         self.cpus[state].owner_on = owner.and(cpu);
         self.cpus[state].ended = false;
         if let Some(stream) = self.streams.get_mut(stream) {
@@ -46,6 +46,9 @@ impl Calls {
             let settled = owner.is_none() || row.thread().is_none_or(|named| Some(named) == owner);
             stream.requested = settled.then_some(row.place());
             stream.state = state;
+            if (state == next || before != row.stream) && !stream.states.contains(&state) {
+                stream.states.push(state);
+            }
         }
         state
     }
@@ -122,42 +125,6 @@ impl Calls {
             });
         }
         self.step_back(cpu, passed, reported, out);
-    }
-
-    /// Handles a step back of a processor's time: takes back the time that was charged while its clock was ahead.
-    #[cold]
-    fn step_back(
-        &mut self,
-        cpu: usize,
-        passed: i64,
-        reported: bool,
-        out: &mut impl FnMut(Step<'_>),
-    ) {
-        let found = &mut self.cpus[cpu];
-        // The clock was ahead before. The excess is taken back from the tracks that were charged, which may not be
-        // running any more. Calls during which the clock went ahead and back keep their true length.
-        let (tracks, counts) = (&mut self.tracks, &mut self.counts);
-        found.charges.take_back(passed.saturating_neg(), |charge| {
-            let Some(track) = charge.track.map(|track| &mut tracks[track]) else {
-                return;
-            };
-            if let Some((call, callee)) = track.give_back(charge) {
-                let by = Duration(charge.passed.unsigned_abs());
-                counts.clock_ahead += by;
-                let track = track.id;
-                out(Step::ClockAhead {
-                    track,
-                    call,
-                    callee,
-                    by,
-                });
-            }
-        });
-        // A step back that the trace does not report: other tracks may be affected in unknown ways.
-        if !reported {
-            self.counts.clock_doubts += 1;
-            self.each_touched(cpu, Track::doubt_clock);
-        }
     }
 
     /// The track of an event. A thread that an event names has the processor.
@@ -243,6 +210,7 @@ impl Calls {
         self.tracks[track].last_on = Some(cpu);
         self.cpus[cpu].tracks.push(track);
         self.cpus[cpu].nobody = Some(track);
+        self.expose(track);
         track
     }
 
@@ -255,6 +223,7 @@ impl Calls {
 
     /// Gives a thread's track a processor from `time` on.
     pub(super) fn put_on(&mut self, cpu: usize, track: usize, time: Time) {
+        self.expose(track);
         let found = &mut self.tracks[track];
         found.begin_turn(time);
         found.on = Some(cpu);
@@ -265,6 +234,14 @@ impl Calls {
             self.cpus[before].tracks.retain(|had| *had != track);
         }
         self.cpus[cpu].tracks.push(track);
+    }
+
+    /// Lists a thread's track among those that a loss may concern.
+    fn expose(&mut self, track: usize) {
+        if !std::mem::replace(&mut self.tracks[track].exposed, true) {
+            let place = self.exposed.partition_point(|listed| *listed < track);
+            self.exposed.insert(place, track);
+        }
     }
 
     /// Adds a track and reports it to the consumer.
@@ -309,7 +286,8 @@ impl Calls {
             return;
         }
         let machine = found.machine;
-        for track in &mut self.tracks {
+        for track in &self.exposed {
+            let track = &mut self.tracks[*track];
             if track.machine != machine {
                 continue;
             }

@@ -24,6 +24,8 @@ pub(super) struct CpuState {
     pub unsure: bool,
     /// The track of the thread that was switched out, until another one is switched in.
     pub left: Option<usize>,
+    /// The last thread that another processor took from this one.
+    pub moved: Option<Moved>,
     /// The track that had it before, until any event other than an end of that track's calls arrives: code that
     /// switches threads enters on one track and returns on the other.
     pub crossed: Option<usize>,
@@ -133,28 +135,40 @@ impl Charges {
     }
 
     /// Takes back the excess of a clock that steps back by `step`, and passes each part to `from` as the charge that
-    /// it was. The part beyond the remembered charges is dropped.
+    /// it was, with the later charges. The part beyond the remembered charges is dropped.
     ///
     /// A clock jumps ahead at once and then keeps its pace, so the latest charge at least as long as the step
     /// contains the jump. If there is none, the step is subtracted from the latest charges.
-    pub fn take_back(&mut self, mut step: i64, mut from: impl FnMut(Charge)) {
+    pub fn take_back(&mut self, mut step: i64, mut from: impl FnMut(Charge, &[Charge])) {
         self.straighten();
         if let Some(ahead) = self.ring.iter().rposition(|charge| charge.passed >= step) {
             self.take(ahead, step, &mut from);
             return self.settle();
         }
+        // The later charges, which name the callers, are those of before anything was taken.
+        let mut sum = 0_i64;
+        let parts = self.ring.iter().rev().take_while(|charge| {
+            let more = sum < step;
+            sum = sum.saturating_add(charge.passed);
+            more
+        });
+        let first = self.ring.len() - parts.count();
+        let before = self.ring.get(first..).unwrap_or_default().to_vec();
         while step > 0
             && let Some(last) = self.ring.len().checked_sub(1)
         {
             let passed = step.min(self.ring[last].passed);
-            self.take(last, passed, &mut from);
+            self.take(last, passed, &mut |charge: Charge, _: &[Charge]| {
+                let later = before.get(last.saturating_sub(first)..);
+                from(charge, later.unwrap_or_default());
+            });
             step -= passed;
         }
         self.settle();
     }
 
     /// Takes back a part of one charge.
-    fn take(&mut self, index: usize, part: i64, from: &mut impl FnMut(Charge)) {
+    fn take(&mut self, index: usize, part: i64, from: &mut impl FnMut(Charge, &[Charge])) {
         let charge = self.ring[index];
         for later in self.ring.iter_mut().skip(index) {
             if later.track == charge.track {
@@ -166,10 +180,14 @@ impl Charges {
         } else {
             self.ring[index].passed -= part;
         }
-        from(Charge {
-            passed: part,
-            ..charge
-        });
+        let later = self.ring.get(index..).unwrap_or_default();
+        from(
+            Charge {
+                passed: part,
+                ..charge
+            },
+            later,
+        );
     }
 
     /// Forgets all charges: earlier ones do not apply to the time that follows.
@@ -177,6 +195,18 @@ impl Charges {
         self.ring.clear();
         self.next = 0;
     }
+}
+
+/// A thread's move to another processor, before this one reported that the thread left it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub track: usize,
+    /// The time up to which the thread was charged here.
+    pub since: Time,
+    /// The time at which it appeared on the other processor.
+    pub at: Time,
+    /// Whether the other processor recorded a switch. Then further events of the thread here at that time are earlier.
+    pub recorded: bool,
 }
 
 /// Identifies the state of a processor.
@@ -203,6 +233,7 @@ impl CpuState {
             thread: None,
             unsure: false,
             left: None,
+            moved: None,
             crossed: None,
             nobody: None,
             tracks: Vec::new(),

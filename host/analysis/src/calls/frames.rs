@@ -46,6 +46,9 @@ impl Marks {
     pub const FOUND: Self = Self(256);
     /// Its end was not seen: its duration is a lower bound.
     pub const UNSEEN_END: Self = Self(512);
+    /// The innermost call at its begin was open when events were lost, and may not be its caller. Only for times in
+    /// instructions.
+    pub const UNSURE_CALLER: Self = Self(1024);
 
     #[inline(always)]
     pub const fn has(self, mark: Self) -> bool {

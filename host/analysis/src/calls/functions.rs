@@ -25,10 +25,13 @@ impl Calls {
             return self.tracks[track].hide(function);
         }
         let call = self.next_call();
+        let has_unsure_caller = self.tracks[track].has_unsure_caller();
         let mut begin = self.tracks[track].begin(call, Callee::Function(function), time, call_site);
         if row.is_found() {
             begin.clipped = true;
             self.tracks[track].find_open();
+        } else if has_unsure_caller {
+            self.tracks[track].doubt_caller();
         }
         out(Step::Begin(self.placed(begin, track)));
     }

@@ -57,11 +57,9 @@ impl Calls {
             // The next event shows it, unless its time was repaired ([`crate::clock_repair`]).
             Gap::TimeBackward { .. } => {
                 self.counts.clock_doubts += 1;
-                for cpu in 0..self.cpus.len() {
-                    if self.cpus[cpu].stream == event.row.stream {
-                        self.cpus[cpu].reported = true;
-                        self.each_touched(cpu, Track::doubt_clock);
-                    }
+                for cpu in self.states_of(event.row.stream) {
+                    self.cpus[cpu].reported = true;
+                    self.each_touched(cpu, Track::doubt_clock);
                 }
                 return;
             }
@@ -71,14 +69,11 @@ impl Calls {
             // Times in instructions do not advance in a loss, so those up to it belong to the open calls.
             self.advance(own, event.row.time, out);
         }
-        if loss && !self.in_gap.contains(&event.row.stream) {
-            self.in_gap.push(event.row.stream);
+        if loss {
+            self.begin_gap(event.row.stream);
         }
         // A stream can hold the events of several processors.
-        for cpu in 0..self.cpus.len() {
-            if cpu != own && self.cpus[cpu].stream != event.row.stream {
-                continue;
-            }
+        for cpu in self.states_of(event.row.stream) {
             if loss {
                 self.lose_cpu(cpu, event.row.time, out);
                 // Overwritten events are before the trace.
@@ -92,6 +87,41 @@ impl Calls {
         }
     }
 
+    /// The CPU states whose last event is of a stream, in order.
+    pub(super) fn states_of(&self, stream: StreamId) -> Vec<usize> {
+        let is_last = |cpu: &usize| self.cpus[*cpu].stream == stream;
+        match self.streams.get(stream.0 as usize) {
+            Some(known) => {
+                let mut states: Vec<_> = known.states.iter().copied().filter(is_last).collect();
+                states.sort_unstable();
+                states
+            }
+            None => (0..self.cpus.len()).filter(is_last).collect(),
+        }
+    }
+
+    fn begin_gap(&mut self, stream: StreamId) {
+        let is_in_gap = match self.streams.get_mut(stream.0 as usize) {
+            Some(stream) => std::mem::replace(&mut stream.is_in_gap, true),
+            None => self.in_gap.contains(&stream),
+        };
+        if !is_in_gap {
+            self.in_gap.push(stream);
+        }
+    }
+
+    /// Ends the gap of a stream, if there is one.
+    pub(super) fn end_gap(&mut self, stream: StreamId) {
+        if let Some(known) = self.streams.get_mut(stream.0 as usize)
+            && !std::mem::take(&mut known.is_in_gap)
+        {
+            return;
+        }
+        if let Some(at) = self.in_gap.iter().rposition(|it| *it == stream) {
+            self.in_gap.swap_remove(at);
+        }
+    }
+
     /// Closes a call whose exit is not in the trace, and all calls above it.
     fn missing_exit(
         &mut self,
@@ -100,7 +130,10 @@ impl Calls {
         ago: Duration,
         out: &mut impl FnMut(Step<'_>),
     ) {
+        // It may stand directly behind a loss, which lasts up to the next event.
+        let lossy = self.cpus[cpu].lossy;
         self.advance(cpu, row.time, out);
+        self.cpus[cpu].lossy = lossy;
         let entered = i64::try_from(ago.0).map(|ago| row.time.0.saturating_sub(ago));
         let Ok(entered) = entered.map(Time) else {
             return;
@@ -118,6 +151,12 @@ impl Calls {
         let Some((level, track, index)) = place else {
             return;
         };
+        // Which loss has its exit is not known if that is reported later: the call may have ended at any time since
+        // its thread left the processor on which it began. (Unless the target has measured it.)
+        if row.self_time().is_none() && self.tracks[track].turn.is_behind(entered) {
+            self.tracks[track].doubt_elsewhere(entered);
+        }
+        let found = &self.cpus[cpu];
         let lost = |_| How::Repaired(Repair::Lost);
         if found.interrupts.len() > level && (level > 0 || found.thread == Some(track)) {
             self.end_interrupts(cpu, level, row.time, lost, out);
@@ -148,6 +187,7 @@ impl Calls {
         self.cpus[cpu].unsure = true;
         self.cpus[cpu].lossy = true;
         self.cpus[cpu].crossed = None;
+        self.cpus[cpu].moved = None;
         self.cpus[cpu].unforeseen = 0;
         let survived = self.survived(self.cpus[cpu].stream);
         for (track, depth) in self.lose_spans(cpu, time, survived) {
@@ -159,11 +199,19 @@ impl Calls {
         let found = &self.cpus[cpu];
         if let CpuKey::Cpu(machine, _) = found.key {
             let from = found.last.unwrap_or(Time(i64::MIN));
-            let threads = self.tracks.iter_mut().filter(|track| {
+            let tracks = &mut self.tracks;
+            self.exposed.retain(|index| {
+                let track = &mut tracks[*index];
                 let wanders = matches!(track.info.kind, TrackKind::Thread { thread: Some(_) });
-                wanders && track.machine == machine && track.on != Some(cpu)
+                track.exposed = !(wanders && track.is_indifferent_to_loss());
+                track.exposed
             });
-            for track in threads {
+            for index in &self.exposed {
+                let track = &mut tracks[*index];
+                let wanders = matches!(track.info.kind, TrackKind::Thread { thread: Some(_) });
+                if !wanders || track.machine != machine || track.on == Some(cpu) {
+                    continue;
+                }
                 // Threads without a processor count the loss below.
                 if track.doubt_elsewhere(from) && track.on.is_some() {
                     stale.extend(track.count_loss(survived).map(|depth| (track.id, depth)));
@@ -240,10 +288,13 @@ impl Calls {
                         self.cpus[cpu].lost = true;
                     }
                 }
-                let streams = &self.streams;
+                let streams = &mut self.streams;
                 self.in_gap.retain(|stream| {
-                    let stream = streams.get(stream.0 as usize);
-                    stream.is_some_and(|stream| stream.machine != machine)
+                    let Some(stream) = streams.get_mut(stream.0 as usize) else {
+                        return false;
+                    };
+                    stream.is_in_gap = stream.machine != machine;
+                    stream.is_in_gap
                 });
             }
             return;

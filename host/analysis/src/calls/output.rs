@@ -135,18 +135,10 @@ pub enum Step<'e> {
         /// processor that had another thread or none.
         recorded: bool,
     },
-    /// A clock stepped back, and while it was ahead it had charged a call that has ended. The duration and self time
-    /// of its [`End`] are too long by `by`, and so are the durations of its callers that have ended.
-    ClockAhead {
-        /// The track.
-        track: TrackId,
-        /// The call.
-        call: CallId,
-        /// What was called.
-        callee: Callee,
-        /// The excess.
-        by: Duration,
-    },
+    /// A clock stepped back, and while it was ahead it had charged a call that has ended: the times of its [`End`] are
+    /// too long. One step for that call, and one for each of its callers that have ended, too. (Not for callers that
+    /// ended in the same tick as what they called.)
+    ClockAhead(Ahead),
     /// Any event that is neither a call nor a switch nor an interrupt, unchanged: marker, gap, name, context,
     /// recording on or off, and others.
     Event {
@@ -155,6 +147,23 @@ pub enum Step<'e> {
         /// The event.
         event: EventRef<'e>,
     },
+}
+
+/// The excess of a call that has ended, from a clock that was ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The track.
+    pub track: TrackId,
+    /// The call.
+    pub call: CallId,
+    /// What was called.
+    pub callee: Callee,
+    /// The excess of its duration.
+    pub by: Duration,
+    /// Whether its self time is too long as well: the clock was ahead in the call itself, not in a callee.
+    pub own: bool,
+    /// Whether the call is [recursive](End::recursive).
+    pub recursive: bool,
 }
 
 /// Receives the steps of the reconstruction where a closure is too slow: `step` can be inlined where millions of
@@ -390,7 +399,7 @@ pub struct Counts {
     /// to threads).
     pub clock_doubts: u64,
     /// Excess time that a clock, while it was ahead, charged to calls that had ended when it stepped back: the sum of
-    /// [`Step::ClockAhead`].
+    /// [`Step::ClockAhead`] over self times.
     pub clock_ahead: Duration,
     /// Time of all processors (or of all threads, where streams belong to threads) from their first event to their
     /// last; up to the end of the trace where calls are open then, or may be open because events were lost.

@@ -61,6 +61,9 @@ impl Calls {
         };
         // In a run, the first time is the earliest and the last one the latest.
         let times = (first.time, rows.last().unwrap_or(first).time);
+        if times.1 > self.unrecorded.next_end() {
+            return 0;
+        }
         let is_run = is_run && times.0 >= begun && times.1.0.checked_add(ahead).is_some();
         let done = match (is_run, self.in_order) {
             (true, true) => straight.take::<true, false>(rows, cpu, track, out),
@@ -86,7 +89,10 @@ impl Calls {
             && state.running() == Some(track)
             && !state.unsure
             && !state.reported
-            && !state.lossy;
+            && !state.lossy
+            && !self.tracks[track].may_have_unsure_callers()
+            && !self.is_unrecorded(cpu, row.time)
+            && !self.is_moving(track, row.time);
         let (on, thread) = self.place_of(track);
         if let Some(stream) = self.streams.get_mut(row.stream.0 as usize) {
             // An event that names another thread in a thread's stream must be examined each time.

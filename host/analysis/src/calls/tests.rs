@@ -10,6 +10,7 @@ mod spans;
 mod stated;
 mod streams;
 mod switching;
+mod unrecorded;
 mod unseen;
 mod whole;
 
@@ -19,6 +20,7 @@ use kymo_event::{
 };
 
 use super::*;
+use crate::profile::Profile;
 
 /// The functions of the tests.
 const A: FunctionId = FunctionId(0xA0);
@@ -32,6 +34,7 @@ struct Trace {
     stream: u32,
     thread: Option<u32>,
     printed: Vec<String>,
+    profile: Profile,
 }
 
 impl Trace {
@@ -46,6 +49,7 @@ impl Trace {
             stream: 0,
             thread: Some(1),
             printed: Vec::new(),
+            profile: Profile::new(),
         }
     }
 
@@ -73,9 +77,12 @@ impl Trace {
             name: "".into(),
             fields: Vec::new(),
         };
-        let printed = &mut self.printed;
+        let (printed, profile) = (&mut self.printed, &mut self.profile);
         for event in Batch::from_iter([event]).iter() {
-            self.calls.push(event, &mut |step| say(&step, printed));
+            self.calls.push(event, &mut |step| {
+                profile.add(&step);
+                say(&step, printed);
+            });
         }
         self
     }
@@ -176,10 +183,12 @@ fn say(step: &Step<'_>, printed: &mut Vec<String>) {
             printed.push(line);
             doubt(end.doubt, printed);
         }
-        Step::ClockAhead {
-            track, callee, by, ..
-        } => {
-            printed.push(format!("{} {callee:?} less {}", track.0, by.0));
+        Step::ClockAhead(ahead) => {
+            let Ahead {
+                track, callee, by, ..
+            } = ahead;
+            let own = if ahead.own { "" } else { " in all" };
+            printed.push(format!("{} {callee:?} less {}{own}", track.0, by.0));
         }
         Step::State {
             track,

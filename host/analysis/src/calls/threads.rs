@@ -1,10 +1,14 @@
 //! Assignment of threads to processors, and names of threads.
 
-use kymo_event::{EventRef, Row, ThreadId, Time};
+use kymo_event::{Duration, EventRef, Row, ThreadId, Time};
 
 use super::Calls;
-use super::cpu_state::Handlers;
+use super::cpu_state::{Handlers, Moved};
 use super::output::{Step, TrackKind};
+
+/// Largest difference between the clocks of two processors for which a switch to a thread may come before the switch
+/// from it, although it happened later. (ftrace's default clock, `local`, differs by some microseconds.)
+pub(super) const SKEW: Duration = Duration(100_000);
 
 impl Calls {
     /// Gives a thread a processor. The thread that had it loses it, and this thread loses the one that it had.
@@ -16,6 +20,9 @@ impl Calls {
         recorded: bool,
         out: &mut impl FnMut(Step<'_>),
     ) {
+        if self.settle_move(cpu, track, time, false) && !recorded {
+            return;
+        }
         let before = self.cpus[cpu].thread;
         self.cpus[cpu].unsure = false;
         if before == Some(track) {
@@ -31,7 +38,28 @@ impl Calls {
             self.leave(cpu, before, time, false, out);
             self.cpus[cpu].crossed = Some(before);
         }
+        let mut unseen = None;
         if let Some(elsewhere) = elsewhere {
+            let from = &mut self.cpus[elsewhere];
+            if let Some(last) = from.last
+                && from.running() == Some(track)
+            {
+                from.moved = Some(Moved {
+                    track,
+                    since: last,
+                    at: time,
+                    recorded,
+                });
+                unseen = Some(last).filter(|last| *last < time && self.has_switches);
+                let (cpus, tracks) = (&self.cpus, &self.tracks);
+                self.moves.retain(|from| {
+                    let moved = cpus[*from].moved;
+                    let is_open = moved
+                        .is_some_and(|it| it.at == time || tracks[it.track].came_unseen(it.at));
+                    *from != elsewhere && is_open
+                });
+                self.moves.push(elsewhere);
+            }
             // CPU states that the other processor's streams remember become invalid.
             self.epoch += 1;
             self.leave(elsewhere, track, time, false, out);
@@ -47,7 +75,90 @@ impl Calls {
             self.cpus[cpu].handlers = Handlers::UnknownAtSwitch;
         }
         self.put_on(cpu, track, time);
+        self.tracks[track].turn.unseen = unseen;
         self.state(cpu, track, time, true, recorded, out);
+    }
+
+    /// Charges a thread for its time on a processor from which another one took it, if an event at the same time shows
+    /// that it was there up to then: of two streams with equal times, either can come first. So does a switch from the
+    /// thread (`is_out`) up to [`SKEW`] later: the processors' clocks differ. (Other events then may show that it is
+    /// back, and that switches are missing.) Returns whether the event is earlier than the thread's switch to the other
+    /// processor, which it has kept since.
+    pub(super) fn settle_move(
+        &mut self,
+        cpu: usize,
+        track: usize,
+        time: Time,
+        is_out: bool,
+    ) -> bool {
+        let Some(moved) = self.cpus[cpu].moved else {
+            return false;
+        };
+        let late = time.since(moved.at);
+        let is_late = is_out
+            && moved.recorded
+            && late.is_some_and(|late| late <= SKEW)
+            && self.tracks[track].turn.began(moved.at);
+        if moved.track != track || moved.at != time && !is_late {
+            self.cpus[cpu].moved = None;
+            if self.tracks[moved.track].came_unseen(moved.at) && moved.at < time {
+                self.tracks[moved.track].doubt_unseen();
+            }
+            return false;
+        }
+        let passed = moved.at.0.saturating_sub(moved.since.0);
+        self.tracks[track].charge_before(passed, moved.at);
+        if self.tracks[track].turn.began(moved.at) {
+            self.tracks[track].turn.unseen = None;
+        }
+        let since = moved.at;
+        self.cpus[cpu].moved = Some(Moved { since, ..moved });
+        moved.recorded
+    }
+
+    /// Whether a thread has moved here without an event that shows it on its earlier processor until then.
+    pub(super) fn is_moving(&self, track: usize, time: Time) -> bool {
+        self.tracks[track].turn.unseen.is_some() || self.mover(track, time).is_some()
+    }
+
+    /// The processor from which a thread has moved at `time`, or before and unseen, if its time there is not charged.
+    fn mover(&self, track: usize, time: Time) -> Option<usize> {
+        self.moves.iter().copied().find(|from| {
+            let moved = self.cpus[*from].moved;
+            moved.is_some_and(|it| {
+                let is_it = it.at == time || self.tracks[track].came_unseen(it.at);
+                it.track == track && is_it && it.since < it.at
+            })
+        })
+    }
+
+    /// Charges a thread that moved at `time` for its time on its earlier processor before a call ends, and puts its
+    /// calls in doubt: the events that show it there may come later. If it moved long before, these events are missing.
+    pub(super) fn charge_move(&mut self, track: usize, time: Time, is_end: bool) {
+        let Some(from) = self.mover(track, time) else {
+            return self.tracks[track].doubt_unseen();
+        };
+        let Some(moved) = self.cpus[from].moved else {
+            return;
+        };
+        if time.since(moved.at).is_none_or(|late| late > SKEW) {
+            self.cpus[from].moved = None;
+            return self.tracks[track].doubt_unseen();
+        }
+        let is_later = moved.at < time;
+        if !is_end || is_later && !self.tracks[track].is_in_earlier_call() {
+            return;
+        }
+        match is_later {
+            true => self.tracks[track].doubt_unseen(),
+            false => self.tracks[track].doubt_loss(),
+        }
+        let passed = moved.at.0.saturating_sub(moved.since.0);
+        self.tracks[track].charge_before(passed, moved.at);
+        self.cpus[from].moved = Some(Moved {
+            since: moved.at,
+            ..moved
+        });
     }
 
     /// Processes a recorded switch out.
@@ -58,6 +169,7 @@ impl Calls {
             (None, Some(running)) => running,
             _ => self.thread_of(cpu, row, out),
         };
+        self.settle_move(cpu, track, row.time, true);
         if let Some(other) = running.filter(|running| *running != track) {
             self.counts.implied_switches += 1;
             self.leave(cpu, other, row.time, false, out);
@@ -87,12 +199,18 @@ impl Calls {
             Some(on) if on != cpu => return,
             _ => self.tracks[track].on = None,
         }
+        if !self.tracks[track].came_unseen(time) {
+            self.tracks[track].doubt_unseen();
+        }
         self.state(cpu, track, time, false, recorded, out);
         // It may run unseen on a processor whose events are being lost.
         let machine = self.cpus[cpu].machine;
         let mut in_gap = self.in_gap.iter();
         if in_gap.any(|stream| self.machine_of(*stream) == machine) {
             self.lose(track, self.cpus[cpu].stream, time, out);
+        }
+        if self.unrecorded.anywhere(machine, time) {
+            self.tracks[track].doubt_loss();
         }
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Track {
     off: Vec<FunctionId>,
     /// Whether times are counts of the instructions in the trace.
     in_instructions: bool,
+    /// Whether it is among the tracks that a loss may concern ([`Calls::exposed`](super::Calls)).
+    pub exposed: bool,
     /// The last time that its source records; later times are extrapolated.
     pub last_time: Option<Time>,
     /// The begin of the last window in which calls were clipped.
@@ -80,6 +82,7 @@ impl Track {
             info,
             machine,
             in_instructions,
+            exposed: false,
             last_time: None,
             // A span's run time is the time of the trace.
             ran: if info.is_span() { i64::MIN } else { 0 },
@@ -109,6 +112,16 @@ impl Track {
             self.ran,
             innermost.map(|frame| (frame.call, frame.callee())),
         )
+    }
+
+    /// Adds `passed` nanoseconds before `time` to its run time, after calls may have begun at `time` or later.
+    pub fn charge_before(&mut self, passed: i64, time: Time) {
+        self.ran = self.ran.saturating_add(passed);
+        self.turn.ran_before(passed);
+        let begun = self.frames.iter_mut().rev();
+        for frame in begun.take_while(|frame| frame.begin >= time) {
+            frame.ran = frame.ran.saturating_add(passed);
+        }
     }
 
     /// For spans: advances their run time to `time`.
@@ -146,6 +159,20 @@ impl Track {
             let site = frame.call_site().unwrap_or_default();
             (frame.call, frame.callee(), site)
         })
+    }
+
+    /// Whether a call is open. (Calls have numbers in the order of their begins.)
+    pub fn is_open(&self, call: CallId) -> bool {
+        self.frames
+            .binary_search_by_key(&call.0, |frame| frame.call.0)
+            .is_ok()
+    }
+
+    /// Whether an open call that began before `call` is of the same callee.
+    pub fn is_within(&self, call: CallId, callee: Callee) -> bool {
+        let before = self.frames.partition_point(|frame| frame.call.0 < call.0);
+        let mut frames = self.frames.iter().take(before);
+        frames.any(|frame| frame.callee() == callee)
     }
 
     /// The number of open calls.
@@ -401,7 +428,7 @@ impl Track {
             None => self.outer.add(begin, duration, duration - sure),
         }
         if self.in_instructions && !self.lost.is_empty() {
-            let sure = match (found, doubt.loss) {
+            let sure = match (found || frame.marks.has(Marks::UNSURE_CALLER), doubt.loss) {
                 (true, _) => Duration(0),
                 (false, true) => lost.sure,
                 (false, false) => duration,

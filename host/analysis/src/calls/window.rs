@@ -224,7 +224,8 @@ impl Calls {
             let found = &mut self.cpus[cpu];
             let lossy = std::mem::take(&mut found.lossy);
             let lost = found.lost || (wander && found.cpu().is_some());
-            let ended = found.ended;
+            let followed = |owner: ThreadId| self.followed.1.get(owner.0 as usize) == Some(&true);
+            let ended = found.ended || found.owner.is_some_and(followed);
             if !lossy && !ended && self.has_open_calls(cpu) {
                 self.advance(cpu, time, out);
                 end = time;

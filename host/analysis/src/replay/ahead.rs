@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use kymo_event::{Batch, Duration, EventRef, Row, Time, TraceInfo};
+use kymo_event::{Batch, EventRef, Row, Time, TraceInfo};
 
 use super::{Observer, Origin, Replay};
-use crate::calls::{self, Begin, CallId, Callee, Calls, End, Step, TrackId, TrackInfo};
+use crate::calls::{self, Ahead, Begin, Calls, End, Step, TrackId, TrackInfo};
 
 /// A [`Step`] that refers to its event by index in the batch.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +31,7 @@ enum Kept {
         running: bool,
         recorded: bool,
     },
-    ClockAhead {
-        track: TrackId,
-        call: CallId,
-        callee: Callee,
-        by: Duration,
-    },
+    ClockAhead(Ahead),
     Event {
         track: Option<TrackId>,
         event: usize,
@@ -195,17 +190,7 @@ impl Block {
                     running,
                     recorded,
                 },
-                Kept::ClockAhead {
-                    track,
-                    call,
-                    callee,
-                    by,
-                } => Step::ClockAhead {
-                    track,
-                    call,
-                    callee,
-                    by,
-                },
+                Kept::ClockAhead(ahead) => Step::ClockAhead(ahead),
                 Kept::Event { track, event } => match batch.get(event) {
                     Some(event) => Step::Event { track, event },
                     None => continue,
@@ -250,17 +235,7 @@ impl Observer for Keeping<'_> {
                 running,
                 recorded,
             },
-            Step::ClockAhead {
-                track,
-                call,
-                callee,
-                by,
-            } => Kept::ClockAhead {
-                track,
-                call,
-                callee,
-                by,
-            },
+            Step::ClockAhead(ahead) => Kept::ClockAhead(ahead),
             Step::Event { track, event } => Kept::Event {
                 track,
                 event: self.place(event),

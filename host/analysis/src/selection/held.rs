@@ -157,16 +157,6 @@ fn owned(step: Step<'_>) -> OwnedStep {
             running,
             recorded,
         },
-        Step::ClockAhead {
-            track,
-            call,
-            callee,
-            by,
-        } => Step::ClockAhead {
-            track,
-            call,
-            callee,
-            by,
-        },
+        Step::ClockAhead(ahead) => Step::ClockAhead(ahead),
     })
 }

@@ -1,3 +1,3 @@
-//! Rebuilt calls against the truth of random programs.
+//! Comparison of rebuilt calls with the known calls of random programs.
 
 mod truth;

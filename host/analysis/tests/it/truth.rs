@@ -1,6 +1,5 @@
-//! Random programs on a simulated machine, whose every call is known exactly, held against what is
-//! rebuilt from their events: all of it when the trace is whole, and whatever is given without
-//! doubt when parts of it are lost.
+//! Random programs on a simulated machine, on which every call is known. The calls that are rebuilt from the events are
+//! compared with them: all calls of a complete trace, and those without doubt of a trace with losses.
 
 mod elsewhere;
 mod windows;
@@ -20,14 +19,14 @@ const CPUS: usize = 2;
 const THREADS: usize = 4;
 const PRIORITIES: usize = 3;
 
-/// One thing that happens: what, to whom, and how long after the one before.
+/// A random action: its kind, its subject, and the time since the one before.
 type Action = (u8, u8, u8);
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec((0u8..100, any::<u8>(), 0u8..20), 1..400)
 }
 
-/// A call as it was.
+/// A call, as it happened on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Call {
     callee: Callee,
@@ -46,7 +45,7 @@ struct Frame {
     callees: u64,
 }
 
-/// A thread, or the handler of an interrupt.
+/// A thread, or an activation of an interrupt handler.
 #[derive(Default)]
 struct Context {
     ran: u64,
@@ -81,14 +80,14 @@ impl Context {
     }
 }
 
-/// The machine: which thread and which handlers each processor is at.
+/// The simulated machine: the running thread and the active handlers of each CPU.
 struct Machine {
     now: u64,
     threads: Vec<Context>,
     running: [Option<usize>; CPUS],
-    /// By processor, the handlers with their interrupts, the innermost last.
+    /// The active handlers of each CPU with their interrupts, the innermost last.
     handlers: [Vec<(InterruptId, Context)>; CPUS],
-    /// By processor, whether no function was entered or left since the last switch of threads.
+    /// For each CPU, whether no function was entered or exited since the last switch of threads.
     switched: [bool; CPUS],
     events: Vec<Event>,
     truth: Vec<Call>,
@@ -124,7 +123,7 @@ impl Machine {
         match what {
             0..40 => self.enter(cpu, FunctionId((which % 5) as u32)),
             40..70 => self.exit(cpu, 0),
-            // Always to a caller that is still there: nothing runs between jump and return.
+            // A jump to a caller that is still open: nothing runs between the jump and the return.
             70..75 => self.exit(cpu, 1 + which as usize % 3),
             75..85 if innermost < PRIORITIES => {
                 self.interrupt(cpu, InterruptId(innermost as u32 + 1))
@@ -144,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// What a processor is at.
+    /// The context that a CPU executes.
     fn at(&mut self, cpu: usize) -> Option<&mut Context> {
         match self.handlers[cpu].last_mut() {
             Some((_, handler)) => Some(handler),
@@ -182,10 +181,10 @@ impl Machine {
         }
     }
 
-    /// Returns from the function that is `out` calls further out than the innermost, with what is
-    /// further in left behind. Not where one of these is the same function: which of them an exit
-    /// belongs to does not show. Nor just behind a switch of threads: if the enter is lost, that is what the code
-    /// which switches looks like when it was entered as the other thread.
+    /// Returns from the function that is `out` calls further out than the innermost, and abandons the inner calls. If
+    /// one of these is of the same function, it is the one that returns, because an exit does not show which of them it
+    /// belongs to. After a switch of threads only the innermost call returns: if its entry is lost, the trace looks as
+    /// if the other thread had entered the function that switches.
     fn exit(&mut self, cpu: usize, out: usize) {
         let now = self.now;
         let out = if self.switched[cpu] { 0 } else { out };
@@ -226,7 +225,7 @@ impl Machine {
         self.handlers[cpu].push((irq, handler));
     }
 
-    /// The innermost handler ends, when its functions have.
+    /// Ends the innermost handler, if none of its functions is open.
     fn interrupt_end(&mut self, cpu: usize) {
         if self.handlers[cpu]
             .last()
@@ -238,9 +237,9 @@ impl Machine {
         }
     }
 
-    /// The processor goes on with another thread, or with none for a while. Interrupts may do that,
-    /// but not from within a function: if the trace (or what is left of it) did not show that it
-    /// was an interrupt, the function would be entered on one thread and left on another.
+    /// Switches a CPU to another thread, or to none. Interrupt handlers may do that, but not within a function: if a
+    /// trace with losses did not contain the interrupt, the function would be entered in one thread and exited in
+    /// another.
     fn switch(&mut self, cpu: usize, thread: usize, idle: bool) {
         if self.handlers[cpu]
             .iter()
@@ -269,7 +268,7 @@ impl Machine {
     }
 }
 
-/// What was rebuilt, with everything checked that must hold of any trace.
+/// The rebuilt calls, for which all invariants of any trace were checked.
 struct Rebuilt {
     ends: Vec<End>,
     counts: Counts,
@@ -337,7 +336,7 @@ fn rebuild_with(info: &TraceInfo, events: &[Event], options: Options) -> Rebuilt
     }
 }
 
-/// What an end says, in the words of the truth.
+/// A rebuilt call in the form of the machine's record.
 fn printed(end: &End) -> Call {
     Call {
         callee: end.callee,
@@ -350,7 +349,7 @@ fn printed(end: &End) -> Call {
     }
 }
 
-/// Without what depends on calls further out, which a part of a trace need not show.
+/// The call without properties that depend on outer calls, which a part of a trace need not contain.
 fn alone(call: Call) -> Call {
     Call {
         recursive: false,
@@ -358,11 +357,11 @@ fn alone(call: Call) -> Call {
     }
 }
 
-/// A process: threads that each run all the time, whose calls and signals are in a stream of their own and
-/// whose marks are in another one, of items.
+/// Events of a process: each thread runs all the time, with its calls and signals in one stream and its markers in
+/// another one, for items.
 fn process(actions: &[Action]) -> (TraceInfo, Machine) {
     let stays = |(what, whom, passed): &Action| match what {
-        // Instead of switches, marks.
+        // Markers instead of switches.
         93.. => (98, *whom, *passed),
         _ => (*what, *whom, *passed),
     };
@@ -387,7 +386,7 @@ fn process(actions: &[Action]) -> (TraceInfo, Machine) {
     (info, machine)
 }
 
-/// Takes ranges of events away, stream by stream, and puts gaps in their places.
+/// Removes ranges of events of single streams, and inserts gaps instead.
 fn lose(events: &[Event], losses: &[(u16, u8)]) -> Vec<Event> {
     let mut lost = vec![false; events.len()];
     for (from, count) in losses {
@@ -427,7 +426,7 @@ fn lose(events: &[Event], losses: &[(u16, u8)]) -> Vec<Event> {
             thread: None,
             ..event.clone()
         };
-        // Just behind the last event of the stream.
+        // Directly after the last event of the stream.
         let place = kept.iter().rposition(|other| other.stream == event.stream);
         kept.insert(place.map_or(kept.len(), |place| place + 1), gap);
     }
@@ -453,7 +452,7 @@ proptest! {
         prop_assert_eq!((counts.orphans, counts.lost, counts.doubtful), (0, 0, 0));
         prop_assert_eq!((counts.implied_switches, counts.losses), (0, 0));
 
-        // The profile is the sum.
+        // The profile is the sum of the calls.
         for (callee, row) in rebuilt.profile.rows() {
             let calls: Vec<_> = machine.truth.iter().filter(|call| call.callee == callee).collect();
             let sum = |times: &mut dyn Iterator<Item = Duration>| Duration(times.map(|t| t.0).sum());
@@ -463,7 +462,7 @@ proptest! {
             prop_assert_eq!(row.count, (calls.len() + open.len()) as u64);
             prop_assert_eq!((row.open, row.complete), (open.len() as u64, complete().count() as u64));
             prop_assert_eq!(row.unwound, calls.iter().filter(|call| call.unwound).count() as u64);
-            // Recursion counts once; what is open counts up to the end.
+            // The total of recursive calls counts once. Open calls count up to the end.
             let outermost = calls.iter().filter(|call| !call.recursive).map(|call| call.duration);
             let still = open.iter().filter(|end| !end.recursive).filter_map(|end| end.duration);
             prop_assert_eq!(row.total, sum(&mut outermost.chain(still)));
@@ -485,7 +484,8 @@ proptest! {
         let events = lose(&machine.events, &losses);
         let truth: HashSet<_> = machine.truth.iter().copied().map(alone).collect();
         let rebuilt = rebuild(&events, Options::default());
-        // The whole trace, with what is open at its end, lies within the bounds of what is left of it.
+        // The totals of the complete trace, including calls open at its end, are within the bounds of the remaining
+        // part.
         let whole = rebuild(&machine.events, Options::default()).profile;
         let bounds = Bounds::of(&rebuilt.counts, &rebuilt.profile);
         let view = View::new(&rebuilt.tree);
@@ -494,11 +494,11 @@ proptest! {
             if callee == Callee::Unknown {
                 continue;
             }
-            // The tree shows the same bound as the table.
+            // The tree has the same total as the table.
             let of = view.calls_of(|of| of == callee);
             let total = of.iter().fold(Duration(0), |sum, it| sum + it.total);
             prop_assert_eq!(total, row.total, "{:?} {:?}", row, whole);
-            // What happened behind the last event that is left is not in any bound.
+            // Bounds do not include what happened after the last remaining event.
             let ends = events.last() == machine.events.last();
             let (total, own) = (bounds.total(&row), bounds.self_time(&row));
             let (total, own) = (total.filter(|_| ends), own.filter(|_| ends));
@@ -525,7 +525,7 @@ proptest! {
         let items = |event: &Event| event.stream.0 >= CPUS as u32;
         prop_assume!(!machine.events.is_empty());
         let lost = lose(&machine.events, &losses);
-        // What is lost of the items only takes nothing from calls, and is counted.
+        // Losses of items have no effect on calls, and are counted.
         let kept: Vec<_> = machine.events.iter().filter(|event| !items(event)).cloned().collect();
         let mut mixed: Vec<_> = lost.iter().filter(|event| items(event)).cloned().collect();
         let gaps = mixed.iter().filter(|event| matches!(event.kind, EventKind::Gap(_))).count();
@@ -540,7 +540,7 @@ proptest! {
             prop_assert_eq!((counts.implied_switches, counts.losses), (0, losses));
         }
 
-        // Of what is lost of the calls, what is not in doubt is true.
+        // With losses of calls, those without doubt are right.
         let truth: HashSet<_> = machine.truth.iter().copied().map(alone).collect();
         for end in rebuild_with(&info, &lost, Options::default()).ends {
             if end.how == How::Returned && !end.doubt.any() {
@@ -575,7 +575,7 @@ proptest! {
     }
 }
 
-/// An event without sense.
+/// An event without any relation to others.
 fn any_event((kind, stream, thread, what, time): (u8, u32, u32, u64, i64)) -> Event {
     let function = FunctionId(what as u32);
     let irq = InterruptId(what as u32);

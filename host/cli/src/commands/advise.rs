@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use kymo_analysis::advice::{Advice, Advisor, Filled, Records, Short};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_event::{Addr, Duration, FunctionId, RowKind, Time, TraceInfo, Wanted};
-use kymo_export::json::{Object, list};
+use kymo_export::json::{Object, list, string};
 use kymo_link::LinkError;
 use kymo_wire::link::{Action, Command, Duration as KymoDuration};
 
@@ -29,6 +29,9 @@ const FTRACE: &str = "ftrace";
 
 /// The format of Kymo's own recordings.
 const OWN: &str = "kymo";
+
+/// Usual size of a whole call's record on a small target.
+const CALL_BYTES: u64 = 18;
 
 /// Maximum number listed of further functions that GCC excludes as well; more are only counted.
 const LISTED: usize = 10;
@@ -134,9 +137,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let enters = if advisor.whole_calls { 0 } else { entries };
     let filled = Filled {
         enters: sized(enters, 3),
-        exits: sized(calls, if advisor.whole_calls { 18 } else { 1 }),
+        exits: sized(calls, if advisor.whole_calls { CALL_BYTES } else { 1 }),
         times: sized(times, 8),
         others: sized(events.saturating_sub(enters + calls + times), 7),
+        call_size: if is_own { CALL_BYTES } else { 1 },
     };
     let found = advisor.advise(&filled, held, &info.costs, compiled);
     let skipped = found.short.iter().filter_map(|short| {
@@ -305,6 +309,19 @@ impl Printed<'_> {
         Ok(())
     }
 
+    /// The commands that make a target's filter skip the short functions, with the functions' names.
+    fn filter_commands(&self) -> Vec<(Command, String)> {
+        let command = |short: &Short| {
+            let function = self.info.identities.function(short.function)?;
+            let Addr(address) = function.address?;
+            let skip = KymoDuration::Filter(Some(address), Action::Skip);
+            Some((Command::Duration(skip), self.name(short.function)))
+        };
+        let own = self.info.format == OWN;
+        let all = self.advice.short.iter().filter(|_| own);
+        all.filter_map(command).collect()
+    }
+
     /// Prints how to record without these functions.
     fn how_to_leave_out(&self, out: &mut dyn Write, short: &[String]) -> io::Result<()> {
         if self.info.format == FTRACE {
@@ -322,6 +339,20 @@ impl Printed<'_> {
             "\nwith GCC: {}\nin the source: __attribute__((no_instrument_function)) before each of them",
             escaped(&gcc_option(short))
         )?;
+        let commands = self.filter_commands();
+        if !commands.is_empty() {
+            writeln!(
+                out,
+                "on a target that runs in duration mode (`kymo advise TARGET --apply` sends all of these):"
+            )?;
+            for (command, name) in commands {
+                writeln!(
+                    out,
+                    "    kymo command '{command}' TARGET    {}",
+                    escaped(&name)
+                )?;
+            }
+        }
         let besides = self.excluded_besides(short);
         if besides.is_empty() {
             return Ok(());
@@ -360,13 +391,14 @@ impl Printed<'_> {
     }
 
     fn thresholds(&self) -> Table {
-        let names = ["THRESHOLD", "CALLS", "OF THE EVENTS %"];
+        let names = ["THRESHOLD", "CALLS", "OF THE EVENTS %", "HOLDS AT LEAST"];
         let mut table = Table::new(names.map(|name| (name, Align::Right)));
         for it in &self.advice.thresholds {
             table.row([
                 Human(it.threshold).to_string(),
                 it.calls.to_string(),
                 percent(Duration(it.calls), Duration(self.events)),
+                Human(it.holds).to_string(),
             ]);
         }
         table
@@ -402,12 +434,18 @@ impl Printed<'_> {
                 object.end();
             });
         });
+        object.with("filter_commands", |out| {
+            list(out, &self.filter_commands(), |out, (command, _)| {
+                string(out, &command.to_string());
+            });
+        });
         object.with("thresholds", |out| {
             list(out, &self.advice.thresholds, |out, it| {
                 let mut object = Object::begin(out);
                 object
                     .member("threshold_ns", it.threshold)
-                    .member("calls", it.calls);
+                    .member("calls", it.calls)
+                    .member("holds_ns", it.holds);
                 object.end();
             });
         });

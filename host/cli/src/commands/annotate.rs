@@ -1,4 +1,4 @@
-//! `kymo annotate`: a function's source and instructions, with how often each ran, from Arm hardware trace.
+//! `kymo annotate`: a function's source and instructions with execution counts, from Arm hardware trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -62,10 +62,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, &args.symbols.elf, true)?;
+    let mut opened = hardware::open(input, binaries, &args.symbols, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
-    let extra = args.symbols.load(&Default::default(), context)?;
-    let mut programs = Programs::new(&opened, extra);
+    let mut programs = Programs::new(&mut opened);
     let functions = programs.named(&opened.buffers, &args.function);
     if functions.is_empty() {
         return Err(no_function(&args.function, &programs));
@@ -203,7 +202,7 @@ fn listing(
     lines
 }
 
-/// Whether a file marks data among its code at this place.
+/// Whether the file marks this address as data within code.
 pub(super) fn is_data(place: Option<&Place>) -> bool {
     place.is_some_and(|place| {
         let layout = place.program.layout.as_ref();

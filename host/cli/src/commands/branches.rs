@@ -1,4 +1,4 @@
-//! `kymo branches`: the branches that Arm hardware trace says were taken, or every N-th instruction.
+//! `kymo branches`: the taken branches in Arm hardware trace, or every N-th instruction.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -72,11 +72,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, &args.symbols.elf, true)?;
+    let mut opened = hardware::open(input, binaries, &args.symbols, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
-    let extra = args.symbols.load(&Default::default(), context)?;
-    let mut programs = Programs::new(&opened, extra);
+    let mut programs = Programs::new(&mut opened);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
     for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
@@ -192,6 +191,10 @@ struct Printer<'a> {
 }
 
 impl Sink for Printer<'_> {
+    fn unknown_target(&mut self, at: usize) {
+        self.element(at, Element::AddressUnknown);
+    }
+
     #[inline]
     fn element(&mut self, at: usize, element: Element) {
         if let Element::Range(range) = &element {
@@ -328,7 +331,7 @@ impl<'a> Printer<'a> {
         self.last = None;
     }
 
-    /// Lists a branch: its kind, and of the end of a trace what went beyond it.
+    /// Lists a branch. At the end of tracing, the second part of `kind` is that of the branch out of the traced part.
     fn line(&mut self, kind: (&str, &str), from: Option<u64>, to: Option<u64>) {
         if self.is_json {
             self.json("branch", kind, from, to);
@@ -440,7 +443,7 @@ impl<'a> Printer<'a> {
         self.text.push(b'\n');
     }
 
-    /// Another thread runs: lines belong to it from here on.
+    /// Updates the begin of lines after a switch of threads.
     fn other_thread(&mut self) {
         let thread = self.tracker.thread();
         let command = self.opened.command(thread, self.scene());
@@ -466,15 +469,15 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// A place among the instructions of a range.
+/// Position among the instructions of a range.
 struct Walk {
     address: u64,
-    /// Which of them, from 1.
+    /// Number of the instruction, from 1.
     index: u64,
 }
 
 impl Walk {
-    /// Goes on to a later instruction.
+    /// Advances to a later instruction.
     fn go(&mut self, code: Scene<'_>, isa: Isa, index: u64) {
         if isa != Isa::T32 {
             self.address = self.address.wrapping_add(4 * (index - self.index));
@@ -491,7 +494,7 @@ impl Walk {
     }
 }
 
-/// What a branch is, for people.
+/// Name of a branch's kind, for people.
 fn kind(last: Last) -> &'static str {
     match (last.purpose, last.is_conditional) {
         (Purpose::Call, _) => "call",
@@ -502,7 +505,7 @@ fn kind(last: Last) -> &'static str {
     }
 }
 
-/// What an exception is, for people.
+/// Name of an exception's kind, for people.
 const fn of_exception(kind: ExceptionKind) -> &'static str {
     match kind {
         ExceptionKind::Interrupt => "interrupt",

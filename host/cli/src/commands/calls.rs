@@ -300,7 +300,7 @@ impl Call {
     }
 }
 
-/// The open calls, by track, because their ends do not say where they began.
+/// The open calls, by track, because their ends do not have the processor and thread of their begin.
 #[derive(Default)]
 struct OpenCalls {
     tracks: Vec<Track>,

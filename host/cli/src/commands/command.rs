@@ -1,4 +1,4 @@
-//! `kymo command`: gives a target one of the commands that no other subcommand gives.
+//! `kymo command`: sends a target one of the commands that have no subcommand of their own.
 
 use std::process::ExitCode;
 
@@ -32,13 +32,13 @@ pub struct Args {
     target: TargetArgs,
 }
 
-/// Gives the command, and prints the target's answer.
+/// Sends the command and prints the target's answer.
 ///
 /// # Errors
-/// When it is no such command, or the target refuses it or does not answer.
+/// When the words form no such command, or the target refuses it or does not answer.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let (words, target) = split(args)?;
-    // Before anything is sent to anybody.
+    // A wrong command must fail before the target is contacted.
     let command = parse(&words.join(" "))?;
     if target.protocol() == Protocol::ZephyrTracing {
         return tracing(&target, command, context);
@@ -49,7 +49,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The words of the command, and the target that stands behind them or is an option.
+/// Splits the arguments into the words of the command and the target, which follows them or is given by an option.
 fn split(args: &Args) -> Result<(&[String], TargetArgs), Report> {
     let named = || args.target.clone();
     let Some((last, words)) = args
@@ -59,7 +59,7 @@ fn split(args: &Args) -> Result<(&[String], TargetArgs), Report> {
     else {
         return Ok((&args.words, named()));
     };
-    // "mode" takes a word; what no command is made of is an address.
+    // "mode" takes a word. If only the words before the last one form a command, the last one is an address.
     let is_command = Command::parse(args.words.join(" ").as_bytes()).is_ok();
     if is_command || Command::parse(words.join(" ").as_bytes()).is_err() {
         return Ok((&args.words, named()));
@@ -76,7 +76,7 @@ fn split(args: &Args) -> Result<(&[String], TargetArgs), Report> {
     Ok((words, args.target.with_address(address)))
 }
 
-/// Gives one of the two commands that Zephyr's tracing takes. It answers neither.
+/// Sends one of the two commands that Zephyr's tracing accepts. Zephyr answers neither of them.
 fn tracing(target: &TargetArgs, command: Command, context: &Context) -> Result<ExitCode, Report> {
     let command = match command {
         Command::Enable => HostCommand::Enable,
@@ -97,7 +97,7 @@ fn tracing(target: &TargetArgs, command: Command, context: &Context) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that a line means.
+/// Parses a command; refuses those that have a subcommand of their own.
 fn parse(line: &str) -> Result<Command, Report> {
     let failed = |problem: &dyn std::fmt::Display| {
         Report::new(format_args!("`{line}` cannot be sent: {problem}"))
@@ -126,7 +126,7 @@ fn parse(line: &str) -> Result<Command, Report> {
         Ok(Some(Command::Stopper(_))) => "trace --stopper",
         Ok(Some(Command::DumpProfile)) => "profile",
         Ok(Some(Command::DumpTrace | Command::Resend { .. } | Command::Done)) => "trace",
-        // The host tells the time of day while it records.
+        // `record` sends the time of day itself.
         Ok(Some(
             Command::StreamOn { .. }
             | Command::StreamOff

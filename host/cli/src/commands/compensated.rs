@@ -1,5 +1,5 @@
-//! What `--compensate` means in every subcommand that has it: where the costs come from, and what is said
-//! of it in the end.
+//! `--compensate`, shared by all subcommands that have it: checks for the measured overhead, and remarks on what was
+//! subtracted.
 
 use kymo_analysis::compensation::Compensation;
 use kymo_event::{Duration, Picoseconds, TraceInfo};
@@ -9,10 +9,10 @@ use crate::diagnostic::Report;
 use crate::render::count::counted;
 use crate::render::share::percent;
 
-/// Makes sure that a trace tells what recording cost.
+/// Checks that a trace has the recording overhead that its target measured.
 ///
 /// # Errors
-/// When it does not.
+/// When it has none.
 pub fn check(info: &TraceInfo) -> Result<(), Report> {
     if !info.costs.is_empty() {
         return Ok(());
@@ -25,7 +25,7 @@ pub fn check(info: &TraceInfo) -> Result<(), Report> {
     )
 }
 
-/// Says what was taken off, out of how much, and how often that left less than nothing.
+/// Reports the overhead subtracted, its share of the time, and the number of results below zero.
 pub fn remark(
     compensation: &Compensation,
     left: Duration,
@@ -54,7 +54,7 @@ pub fn remark(
     }
 }
 
-/// A span of time in ticks, with two decimals, rounded to the nearest.
+/// Formats a duration in ticks, with two decimals, rounded to the nearest.
 fn hundredths(span: Picoseconds, tick: Picoseconds) -> String {
     let tick = u128::from(tick.0.max(1));
     let hundredths = (u128::from(span.0) * 100 + tick / 2) / tick;

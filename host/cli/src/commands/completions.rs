@@ -1,4 +1,4 @@
-//! `kymo completions`: a completion script for a shell, made from the command line's definition.
+//! `kymo completions`: a completion script for a shell, generated from the command line's definition.
 
 use std::process::ExitCode;
 

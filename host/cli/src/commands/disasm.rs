@@ -1,6 +1,6 @@
-//! `kymo disasm`: every instruction that Arm hardware trace says was executed, with its text, function and line.
+//! `kymo disasm`: disassembly of every executed instruction in Arm hardware trace, with function and source line.
 //!
-//! The lines of a block are written once and copied each time that it executes.
+//! The lines of a block are formatted once and copied for each of its executions.
 
 mod block;
 
@@ -64,7 +64,7 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// A range of numbers, `START..END`.
+/// Parses a range of numbers, `START..END`.
 fn numbers(text: &str) -> Result<std::ops::Range<u64>, String> {
     let ends = text.split_once("..");
     let ends = ends.and_then(|(start, end)| Some((start.parse().ok()?, end.parse().ok()?)));
@@ -74,10 +74,10 @@ fn numbers(text: &str) -> Result<std::ops::Range<u64>, String> {
     }
 }
 
-/// How much text is collected before it is written.
+/// Bytes of text collected before they are written.
 const FLUSH_AT: usize = 1 << 16;
 
-/// How much text of blocks is kept, in bytes.
+/// Bytes of cached text above which the cache of blocks is cleared.
 const CACHE: usize = 256 << 20;
 
 /// Lists the instructions of all buffers of an input, source by source.
@@ -90,16 +90,15 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         ..
     } = &args.hardware;
-    let mut opened = hardware::open(path, binaries, &args.symbols.elf, true)?;
+    let mut opened = hardware::open(path, binaries, &args.symbols, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
-    let extra = args.symbols.load(&Default::default(), context)?;
-    let mut programs = Programs::new(&opened, extra);
+    let mut programs = Programs::new(&mut opened);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut writer = Writer::new(programs, addresses, args.format.format, !args.no_source);
     let mut findings = Findings::of(&opened, context);
     let mut seen = 0;
-    // As events have them: what a source wrote into several buffers is one trace.
+    // Grouped as for events: the streams of one source in several buffers form one trace.
     for part in input::traces(&opened.buffers).into_iter().flatten() {
         let (number, source) = (part.buffer, part.source);
         let (Some(buffer), Some(selection)) = (opened.buffers.get(number), selections.get(number))
@@ -128,7 +127,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     findings.verdict()
 }
 
-/// Lists a stream, behind so many instructions. With how many they are then.
+/// Lists a stream. `seen` is the number of instructions before it; returns the doubts and the number after it.
 fn list(
     args: &Args,
     opened: &Opened,
@@ -176,7 +175,7 @@ fn list(
     Ok((doubts, seen))
 }
 
-/// Prints instructions as they execute.
+/// Prints the instructions of one stream in the order of their execution.
 struct Printer<'a> {
     opened: &'a Opened,
     buffer: &'a Buffer,
@@ -186,25 +185,30 @@ struct Printer<'a> {
     tracker: Tracker<'a>,
     offsets: Offsets<'a>,
     writer: &'a mut Writer,
-    /// Lines of blocks, by their number.
+    /// Cached blocks, indexed by block number.
     blocks: Vec<Option<Rc<Block>>>,
-    /// Bytes of these lines.
+    /// Bytes of their text.
     kept: usize,
     is_json: bool,
     /// The file of the last heading; `None` before the first of a thread.
     heading: Option<Rc<str>>,
-    /// What each line begins with, of JSON.
+    /// Members at the begin of each line of JSON.
     prefix: Prefix,
     text: Vec<u8>,
     doubts: Doubts,
-    /// Instructions so far, and which of them are listed.
+    /// Number of instructions so far, from 0 at the first source.
     seen: u64,
+    /// Numbers of the instructions to list; `None` lists all.
     chosen: Option<std::ops::Range<u64>>,
     out: &'a mut Context,
     failure: Option<std::io::Error>,
 }
 
 impl Sink for Printer<'_> {
+    fn unknown_target(&mut self, at: usize) {
+        self.element(at, Element::AddressUnknown);
+    }
+
     #[inline]
     fn element(&mut self, at: usize, element: Element) {
         if let Element::Range(range) = &element {
@@ -249,7 +253,7 @@ impl Sink for Printer<'_> {
 }
 
 impl Printer<'_> {
-    /// Those instructions of a range that are chosen, by how many come before them.
+    /// Prints the instructions of a range whose index in it is within `chosen`.
     fn some_of(&mut self, at: usize, range: &Range, chosen: &std::ops::Range<u64>) {
         if *chosen == (0..u64::from(range.count)) {
             return self.range(at, range);
@@ -325,13 +329,13 @@ impl Printer<'_> {
         }
     }
 
-    /// Another thread runs: lines belong to it from here on.
+    /// Starts a new heading after a switch of threads.
     fn other_thread(&mut self) {
         self.heading = None;
         self.begin_lines();
     }
 
-    /// Works out what lines of JSON begin with.
+    /// Updates the members at the begin of each line of JSON.
     fn begin_lines(&mut self) {
         if self.is_json {
             let place = Place {
@@ -343,7 +347,7 @@ impl Printer<'_> {
         }
     }
 
-    /// File, CPU and thread of what follows.
+    /// Writes a heading with the file, CPU and thread of the lines below it.
     fn head(&mut self, file: &Rc<str>) {
         let thread = self.opened.thread_label(self.tracker.thread());
         let cpu = match self.source.cpu {
@@ -361,7 +365,7 @@ impl Printer<'_> {
         self.heading = Some(Rc::clone(file));
     }
 
-    /// What interrupts the run of instructions.
+    /// Writes an element that interrupts the flow of instructions, such as an exception or a loss of synchronization.
     fn gap(&mut self, at: usize, element: &Element) {
         let (address, what) = match element {
             Element::NoSync(why) => (None, format!("not synchronized: {}", why.name())),

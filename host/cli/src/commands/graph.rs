@@ -215,6 +215,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         names: &names,
         info,
         threads: &threads,
+        is_wall: args.wall || info.wall_times,
         has_bounds: nodes.any(|node| node.at_least && node.without_end < node.count),
         next: 0,
         cut: 0,
@@ -307,6 +308,8 @@ struct Printer<'p> {
     threads: &'p [Option<String>],
     /// Whether times have a column for marks, because some are lower bounds.
     has_bounds: bool,
+    /// Whether times are wall times.
+    is_wall: bool,
     /// The number of the next line in JSON.
     next: u64,
     /// Number of lines with further lines below that are too deep to be shown.
@@ -356,13 +359,13 @@ impl Printer<'_> {
             "COUNT",
             unit::heading()
         )?;
-        // What is left to write: groups of one level, the last one first, and how they are indented. Not by recursion:
-        // stacks can be deeper than ours.
-        // What was asked for is shown however little it took.
+        // Requested functions are shown even below the minimum share.
         let top = match self.requested {
             true => (roots.iter().rev().cloned().collect(), None),
             false => self.kept(roots.to_vec()),
         };
+        // Groups yet to be written, by level, the first one last, with their indentation. A stack instead of recursion,
+        // because traced stacks can be deeper than that of this process.
         let mut rest = vec![(top, String::new())];
         while let Some(((groups, left_out), indent)) = rest.last_mut() {
             let Some(group) = groups.pop() else {
@@ -478,6 +481,9 @@ impl Printer<'_> {
                 .member("self_ns", group.self_time)
                 .member("longest_ns", calls(group).map(|_| group.longest))
                 .member("at_least", group.at_least);
+            if self.is_wall {
+                object.member("by_wall", true);
+            }
             if group.without_end > 0 {
                 object.member("without_end", group.without_end);
             }

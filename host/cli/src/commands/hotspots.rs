@@ -1,4 +1,4 @@
-//! `kymo hotspots`: what executed the most instructions, from Arm hardware trace.
+//! `kymo hotspots`: the functions, threads or lines that executed the most instructions, from Arm hardware trace.
 
 mod children;
 mod covered;
@@ -69,7 +69,7 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// What instructions are added up by.
+/// Property by which instructions are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Key {
     /// The command that ran.
@@ -141,10 +141,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         binaries,
         decode,
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, &args.symbols.elf, true)?;
+    let mut opened = hardware::open(input, binaries, &args.symbols, true)?;
     args.part.sources.choose(&mut opened.buffers)?;
-    let extra = args.symbols.load(&Default::default(), context)?;
-    let mut programs = Programs::new(&opened, extra);
+    let mut programs = Programs::new(&mut opened);
     let keys = match args.sort.as_slice() {
         [] if opened.threads.is_empty() => vec![Key::File, Key::Function],
         [] => vec![Key::Command, Key::File, Key::Function],

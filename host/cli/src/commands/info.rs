@@ -217,6 +217,9 @@ impl Facts<'_> {
                 &format_args!("{steps}, by {by} that did not pass: tables and exports take it off"),
             )?;
         }
+        if info.wall_times {
+            line("durations", &input::WALL_TIMES)?;
+        }
         for thread in info.identities.threads() {
             if let Some(name) = &thread.name {
                 match info.numbered_threads {
@@ -307,8 +310,12 @@ impl Facts<'_> {
             _ => "of an unknown build",
         };
         let lines = match self.symbols.debug_info() {
-            DebugInfo::Present => "with files and lines",
-            _ => "without files and lines",
+            DebugInfo::Present => "with files and lines".to_owned(),
+            DebugInfo::Compressed => {
+                "without files and lines: they are compressed in an unknown way".to_owned()
+            }
+            DebugInfo::Damaged(why) => format!("without files and lines: {why}"),
+            _ => "without files and lines".to_owned(),
         };
         format!("{build}, {lines}")
     }
@@ -350,6 +357,7 @@ impl Facts<'_> {
                     object.end();
                 })
             })
+            .member("wall_times", info.wall_times)
             .member("clock_hz", info.clock_hz);
         if let Some(checks) = &info.clock_checks {
             object

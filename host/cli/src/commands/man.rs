@@ -1,4 +1,4 @@
-//! `kymo man`: the manual pages, made from the command line's definition.
+//! `kymo man`: the manual pages, generated from the command line's definition.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -43,7 +43,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         .get_subcommands()
         .filter(|subcommand| subcommand.get_name() != "help");
     for page in std::iter::once(&command).chain(subcommands) {
-        // `kymo show` is described on the page kymo-show(1), as the parser's display name has it.
+        // The page of `kymo show` is kymo-show(1): the parser's display name has that form.
         let name = page
             .get_display_name()
             .unwrap_or(page.get_name())
@@ -56,8 +56,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One page. The examples, which lead the help on the terminal, follow the synopsis here, as
-/// readers of manual pages expect.
+/// Renders one page. The examples follow the synopsis, where readers of manual pages expect them; the help on the
+/// terminal begins with them.
 fn render(page: &clap::Command) -> io::Result<Vec<u8>> {
     let man = Man::new(page.clone());
     let mut text = Vec::new();

@@ -9,7 +9,7 @@ use kymo_coresight::listing::{Line, Listing};
 use kymo_coresight::memory::Memory;
 use kymo_coresight::selection::{Selection, Tracker};
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::findings::Findings;
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether instructions are followed.
+    /// Whether the options need the decoded instruction flow.
     fn follows(&self) -> bool {
         self.decode || self.code.any() || self.part.has_times()
     }
@@ -62,10 +62,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, &[], args.follows())?;
+    let mut opened = hardware::open(input, binaries, &SymbolArgs::default(), args.follows())?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
-    let mut programs = Programs::new(&opened, Default::default());
+    let mut programs = Programs::new(&mut opened);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
     for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
@@ -84,19 +84,20 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     findings.verdict()
 }
 
-/// A source of a buffer, as its packets are listed.
+/// State of the listing for one source of a buffer.
 struct Cursor<'a> {
     source: &'a Source,
     tracker: Tracker<'a>,
     doubts: Doubts,
-    /// The last packet and its elements, until these say whether it is of a thread, time and code that are chosen.
+    /// Text of the last packet and its elements, kept until the elements show whether its thread, time and code are
+    /// selected.
     packet: Vec<u8>,
-    /// Whether one of its elements is at addresses that are chosen.
+    /// Whether one of its elements is at selected addresses.
     is_there: bool,
 }
 
 impl Cursor<'_> {
-    /// Lists the packet that waits.
+    /// Lists the pending packet if it is selected, and clears it.
     fn flush(&mut self, text: &mut Vec<u8>) {
         if self.tracker.is_selected() && self.is_there {
             text.extend_from_slice(&self.packet);
@@ -105,7 +106,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Lists a buffer. With the doubts of each of its sources.
+/// Lists a buffer; returns the doubts of each of its sources.
 fn list(
     args: &Args,
     (opened, buffer): (&Opened, &Buffer),
@@ -126,26 +127,32 @@ fn list(
             is_there: addresses.is_all(),
         })
         .collect();
-    let listing = if args.follows() {
+    let mut listing = if args.follows() {
         let options = args.hardware.decode.options();
         Listing::decoding(sources, streams, &buffer.code, options)
     } else {
         Listing::checking(sources, streams, &nothing)
     };
-    // With all threads, times and code, no packet has to wait, and those of several sources stay in their order.
+    // Packets are delayed only if threads, times or code are selected. Otherwise the packets of several sources keep
+    // their order.
     let waits = *selection != Selection::default() || !addresses.is_all();
     let mut text = Vec::with_capacity(FLUSH_AT + 1024);
     let mut scratch = String::new();
-    for line in listing {
-        let (source, offset) = match &line {
-            Line::Packet(entry) => (entry.source, entry.offset),
-            Line::Element { source, offset, .. } => (*source, *offset),
+    while let Some(line) = listing.next() {
+        let unknown = listing.unknown_targets();
+        let source = line.source();
+        let offset = match &line {
+            Line::Packet(entry) => entry.offset,
+            Line::Element { offset, .. } => *offset,
         };
         let mut all = cursors.iter_mut().zip(&buffer.code);
         let found = all.find(|(cursor, _)| std::ptr::eq(cursor.source, source));
         let Some((cursor, code)) = found.filter(|_| args.part.sources.has_source(source)) else {
             continue;
         };
+        if cursor.tracker.is_selected() {
+            cursor.doubts.address_unknown += unknown;
+        }
         if let Line::Element {
             at, element, view, ..
         } = &line
@@ -237,5 +244,5 @@ fn list(
     })
 }
 
-/// How much text is collected before it is written.
+/// Bytes of text collected before they are written.
 const FLUSH_AT: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! `kymo ping`: is there a target that answers?
+//! `kymo ping`: checks that a target answers.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -22,10 +22,10 @@ pub struct Args {
     target: NamedTarget,
 }
 
-/// Asks the target for a sign of life, and prints it.
+/// Pings the target and prints its answer.
 ///
 /// # Errors
-/// When there is none.
+/// When the target does not answer.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let target = args.target.args().recognise(context)?;
     let started = Instant::now();

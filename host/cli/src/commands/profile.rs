@@ -4,6 +4,7 @@
 //! without loss the same values; the target reports what it could not count. The table of Zephyr's own
 //! instrumentation has only totals.
 
+mod json;
 mod memory;
 mod zephyr;
 
@@ -17,7 +18,7 @@ use kymo_analysis::calls::Callee;
 use kymo_analysis::profile::{self, Profile};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_event::{Addr, ClockVerdict, Duration, FunctionId, Identities, Wanted};
-use kymo_read::profile_table::{self, FunctionProfile, ProfileTable};
+use kymo_read::profile_table::{self, FunctionProfile, OnCpu, ProfileTable};
 use kymo_read::{OpenOptions, Saved, Source};
 use kymo_symbols::Symbols;
 use kymo_wire::link::Identity;
@@ -34,7 +35,6 @@ use crate::output::{Inputs, protect, write_file};
 use crate::recording;
 use crate::render::count::{are, counted};
 use crate::render::duration::Human;
-use crate::render::json::Object;
 use crate::render::palette::Palette;
 use crate::render::share::percent;
 use crate::render::table::{Align, Table};
@@ -109,10 +109,10 @@ impl Args {
     }
 }
 
-/// Shows the table of a target, or of what was saved.
+/// Shows the table of a target, of a saved file, or of a trace.
 ///
 /// # Errors
-/// When the target does not answer or has no table, or the input is none.
+/// When the target does not answer or has no table, or the input is neither a table nor a trace.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let Some(path) = &args.input else {
         return live(args, &args.target, context);
@@ -123,7 +123,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
 }
 
-/// The table that a target sends.
+/// Fetches and shows the table of a live target.
 fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitCode, Report> {
     if let Some(output) = &args.output {
         protect(&Inputs::of_symbols(&args.symbols), output)?;
@@ -148,13 +148,20 @@ fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitC
         kept_note(path, &bytes, context);
     }
     let table = decode(&bytes, &live.name())?;
+    let is_empty = table.functions.is_empty() && live.identity.capabilities.duration;
+    if is_empty && super::trace::duration::is_on(&mut live)? {
+        context.note(
+            "the table is empty: duration mode keeps none; `kymo trace -o FILE` and `kymo report FILE` have one",
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
     show_table(args, &table, &symbols, context)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fetches the table; a part of one is of no use.
+/// Fetches the table and checks the target's clock. Fails if only a part of the table arrives: it would be useless.
 fn table_of(live: &mut Live, context: &Context) -> Result<Vec<u8>, Report> {
-    // (A target that cannot tell the time has a table all the same.)
+    // The clock is read only to check its rate; targets without that command have a table as well.
     let reading = live.target.read_clock().ok();
     let dump = live.fetch(What::Profile, context)?;
     for check in reading.map_or_else(Vec::new, |reading| recording::compare(live, &reading)) {
@@ -172,7 +179,7 @@ fn table_of(live: &mut Live, context: &Context) -> Result<Vec<u8>, Report> {
     }
 }
 
-/// The table in a file, or that of a saved trace.
+/// Shows the table in a file, or computes that of a saved trace.
 fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
     if args.reboot {
         let name = name_of(path);
@@ -202,7 +209,7 @@ fn saved(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Re
     of_trace(args, path, source, context)
 }
 
-/// Refuses to keep what is a file already.
+/// Refuses `--output` for an input that is a file already.
 fn not_kept(args: &Args) -> Result<(), Report> {
     match args.output {
         None => Ok(()),
@@ -213,7 +220,7 @@ fn not_kept(args: &Args) -> Result<(), Report> {
     }
 }
 
-/// The table in a dump of a target's memory; of a program that keeps none, what its trace tells.
+/// Shows the table in a dump of a target's memory; if the program keeps none, computes it from the trace in the dump.
 fn of_memory(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
     if let Some(shown) = memory::show(args, path, context)? {
         return Ok(shown);
@@ -223,7 +230,7 @@ fn of_memory(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode
     of_trace(args, path, source, context)
 }
 
-/// The same of what comes through a pipe and can be looked at only once.
+/// Like [`saved`], for a pipe, which can be read only once.
 fn piped(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
     let options = OpenOptions {
         wanted: Wanted::Meaning,
@@ -251,7 +258,7 @@ fn piped(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Re
     of_trace(args, path, source, context)
 }
 
-/// Shows a table that was kept.
+/// Shows a saved table.
 fn show_kept(
     args: &Args,
     path: &Path,
@@ -265,7 +272,7 @@ fn show_kept(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the table that a target would have kept of what a trace tells.
+/// Computes from a trace the table that a target would have kept, and shows it.
 fn of_trace(
     args: &Args,
     path: &Path,
@@ -277,7 +284,7 @@ fn of_trace(
          from its memory",
     );
     let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
-    // A target's own table follows its clock as it is.
+    // A target computes its own table with its clock unrepaired.
     let options = Options {
         repair_clock: false,
         ..Options::default()
@@ -309,6 +316,7 @@ fn of_trace(
                 average: (row.complete > 0).then(|| row.average()),
                 min: (row.complete > 0).then_some(row.min),
                 max: (row.complete > 0).then_some(row.max),
+                cpus: Vec::new(),
             }),
             _ => None,
         })
@@ -336,8 +344,8 @@ fn of_trace(
     trace.verdict()
 }
 
-/// A table that was kept, and whose it is; `None` for any other file. Raw files of traces begin with
-/// the same line.
+/// Reads a saved table and the identity of its target; `None` for any other file. Raw files of traces begin with
+/// the same identity line.
 fn kept_table(path: &Path) -> Option<(Identity, Vec<u8>)> {
     let mut file = BufReader::new(File::open(path).ok()?);
     let mut line = Vec::new();
@@ -355,27 +363,27 @@ fn kept_table(path: &Path) -> Option<(Identity, Vec<u8>)> {
     Some((identity, bytes))
 }
 
-/// Whether these are the bytes of a table, in either order of bytes.
+/// Whether these bytes begin with a table's magic number, in either byte order.
 fn is_table(bytes: &[u8]) -> bool {
     bytes.first_chunk().is_some_and(|magic| {
         [u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)].contains(&TABLE_MAGIC)
     })
 }
 
-/// Whether a file is a kept table.
+/// Whether a file is a saved table. Always false for a pipe.
 pub fn is_kept_table(path: &Path) -> bool {
-    // What comes through a pipe could not be read again.
+    // Reading a pipe here would consume its bytes.
     path.is_file() && kept_table(path).is_some()
 }
 
-/// Keeps a table.
+/// Saves a table behind the identity line of its target.
 fn keep(path: &Path, identity: &Identity, table: &[u8]) -> Result<(), Report> {
     let mut kept = format!("{identity}\n").into_bytes();
     kept.extend_from_slice(table);
     write_file(path, &kept)
 }
 
-/// Says that a table was kept.
+/// Reports the file and size of a saved table.
 fn kept_note(path: &Path, table: &[u8], context: &Context) {
     let size = counted(table.len() as u64, "byte");
     context.note(format_args!("{}: {size}", path.display()));
@@ -388,20 +396,22 @@ fn decode(bytes: &[u8], name: &str) -> Result<ProfileTable, Report> {
     })
 }
 
-/// One line of the table.
+/// One row of the table.
 struct Row {
-    /// Which function of a trace it is; `None` in a table that a target keeps.
+    /// Id of the function in the trace; `None` in a table that a target keeps.
     function: Option<FunctionId>,
     address: Option<Addr>,
     count: u64,
     total: Duration,
     self_time: Duration,
-    /// Whether the trace does not tell of any of its calls how long it took.
+    /// Whether the duration of each of its calls is unknown.
     is_timeless: bool,
-    /// The average, the shortest and the longest of its calls; `None` where that is not known.
+    /// Average, shortest and longest duration of its calls; `None` if unknown.
     average: Option<Duration>,
     min: Option<Duration>,
     max: Option<Duration>,
+    /// Its parts, where several CPUs keep a table each.
+    cpus: Vec<OnCpu>,
 }
 
 fn show_table(
@@ -423,6 +433,7 @@ fn show_table(
             average: average(function),
             min: Some(function.min),
             max: Some(function.max),
+            cpus: function.cpus.clone(),
         })
         .collect();
     show_rows(args, &rows, symbols, &Identities::default(), context)?;
@@ -431,6 +442,16 @@ fn show_table(
             "AVG is - where a function calls itself: the target counts such time once in TOTAL, so \
              the average of all its calls is not known (`kymo report` of a trace has it)",
         );
+    }
+    if let Some((first, more)) = table.missing.split_first() {
+        let more = match more.len() {
+            0 => String::new(),
+            more => format!(" (and those of {more} more)"),
+        };
+        context.warn(format_args!(
+            "the table of CPU {first} is missing{more}: it did not leave the recorder when the tables were read, and \
+             its calls are in no row"
+        ));
     }
     if table.replaced > 0 {
         let (functions, total) = (
@@ -442,8 +463,14 @@ fn show_table(
              their calls and of their {total}"
         ));
     }
+    let no_slot = match table.cpus {
+        1 => "no slot was free, give kymo_config more",
+        _ => {
+            "no slot was free (give kymo_config more), or they ended while a host read the recorder"
+        }
+    };
     for (calls, why) in [
-        (table.no_slot, "no slot was free, give kymo_config more"),
+        (table.no_slot, no_slot),
         (
             table.too_deep,
             "nested too deeply, or without a shadow stack; give kymo_config more frames",
@@ -461,12 +488,15 @@ fn show_table(
             counted(table.unmatched, "call")
         ));
     }
-    context.detail(format_args!(
-        "{} of {} slots are taken; recorded for {}",
-        table.functions.len(),
-        table.slots,
-        table.recorded.with_unit()
-    ));
+    let (taken, slots, time) = (table.taken, table.slots, table.recorded.with_unit());
+    match table.cpus {
+        1 => context.detail(format_args!(
+            "{taken} of {slots} slots are taken; recorded for {time}"
+        )),
+        cpus => context.detail(format_args!(
+            "the sum of the tables of {cpus} CPUs: in the fullest, {taken} of {slots} slots are taken; recorded for {time}"
+        )),
+    }
     Ok(())
 }
 
@@ -482,7 +512,7 @@ fn show_rows(
         (Some(function), _) => names.function(identities, function),
         (None, address) => names.at(address.unwrap_or_default()),
     };
-    // The share of each is of what all of them did, also of those that are not shown.
+    // Shares are of the self time of all functions, including those not shown.
     let whole = rows
         .iter()
         .fold(Duration(0), |sum, row| sum + row.self_time);
@@ -492,7 +522,7 @@ fn show_rows(
         Format::Text => text(out, palette, shown, whole, &name)?,
         Format::Json => {
             for row in shown {
-                json(out, row, &name(row), symbols)?;
+                json::json(out, row, &name(row), symbols)?;
             }
         }
     }
@@ -507,7 +537,7 @@ fn show_rows(
     Ok(())
 }
 
-/// The rows that are shown: the first so many, or all for 0.
+/// Returns the first `number` rows, or all for 0.
 fn first<T>(rows: &[T], number: usize) -> &[T] {
     rows.get(..number).filter(|_| number > 0).unwrap_or(rows)
 }
@@ -549,29 +579,11 @@ fn text(
     table.write(out, palette)
 }
 
-/// The average of a function's calls, from what a target keeps. It counts recursion once in the total, and
-/// says where there was some. So does an average below the shortest call.
+/// Computes the average duration of a function's calls from a target's table; `None` if the function was recursive.
+///
+/// The target adds only the outermost call of a recursion to the total, so the average would be too low. It marks such
+/// functions; an average below the shortest call shows recursion as well.
 fn average(function: &FunctionProfile) -> Option<Duration> {
     let average = profile::average(function.total, function.count);
     (!function.recursive && average >= function.min).then_some(average)
-}
-
-/// A function on one line, with the members of `kymo report`.
-fn json(out: &mut dyn Write, row: &Row, name: &str, symbols: &Symbols) -> io::Result<()> {
-    let mut object = Object::begin(out)?;
-    object.member("function", name)?;
-    object.member("count", row.count)?;
-    let known = |time: Duration| (!row.is_timeless).then_some(time.0);
-    object.member("total_ns", known(row.total))?;
-    object.member("self_ns", known(row.self_time))?;
-    object.member("min_ns", row.min)?;
-    object.member("max_ns", row.max)?;
-    object.member("avg_ns", row.average.map(|average| average.0))?;
-    object.member("address", row.address.map(|address| address.0))?;
-    if let Some(location) = row.address.and_then(|address| symbols.location(address)) {
-        object.member("file", &location.file)?;
-        object.member("line", location.line)?;
-    }
-    object.end()?;
-    out.write_all(b"\n")
 }

@@ -1,4 +1,5 @@
-//! `kymo ranges`: what Arm hardware trace says that each processor did, in the layout of OpenCSD's `trc_pkt_lister`.
+//! `kymo ranges`: the decoded elements of Arm hardware trace (instruction ranges, exceptions, contexts, timestamps), in
+//! the layout of OpenCSD's `trc_pkt_lister`.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use kymo_coresight::input::Buffer;
 use kymo_coresight::listing::{Line, Listing};
 use kymo_coresight::selection::{Selection, Tracker};
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{Format, FormatArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::findings::Findings;
@@ -40,7 +41,7 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// How much text is collected before it is written.
+/// Bytes of text collected before they are written.
 const FLUSH_AT: usize = 1 << 16;
 
 /// Lists the elements of all buffers of an input.
@@ -51,10 +52,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
     } = &args.hardware;
-    let mut opened = hardware::open(input, binaries, &[], true)?;
+    let mut opened = hardware::open(input, binaries, &SymbolArgs::default(), true)?;
     args.part.sources.choose(&mut opened.buffers)?;
     let selections = args.part.selection(&opened, args.hardware.decode)?;
-    let mut programs = Programs::new(&opened, Default::default());
+    let mut programs = Programs::new(&mut opened);
     let addresses = args.code.addresses(&opened, &mut programs)?;
     let mut findings = Findings::of(&opened, context);
     for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
@@ -78,14 +79,14 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     findings.verdict()
 }
 
-/// A source of the buffer, as it is followed.
+/// State of the listing for one source of a buffer.
 struct Cursor<'a> {
     source: &'a Source,
     tracker: Tracker<'a>,
     doubts: Doubts,
 }
 
-/// Lists a buffer. With the doubts of each of its sources.
+/// Lists a buffer; returns the doubts of each of its sources.
 fn list(
     args: &Args,
     (opened, buffer): (&Opened, &Buffer),
@@ -107,7 +108,18 @@ fn list(
         .collect();
     let mut text = Vec::with_capacity(FLUSH_AT + 1024);
     let mut line = String::new();
-    for entry in Listing::decoding(sources, streams, &buffer.code, options) {
+    let mut listing = Listing::decoding(sources, streams, &buffer.code, options);
+    while let Some(entry) = listing.next() {
+        let unknown = listing.unknown_targets();
+        if unknown > 0
+            && let Some(cursor) = cursors
+                .iter_mut()
+                .find(|cursor| std::ptr::eq(cursor.source, entry.source()))
+            && args.part.sources.has_source(cursor.source)
+            && cursor.tracker.is_selected()
+        {
+            cursor.doubts.address_unknown += unknown;
+        }
         let Line::Element {
             source,
             offset,
@@ -130,7 +142,7 @@ fn list(
         if !args.part.sources.has_source(source) || !cursor.tracker.is_selected() {
             continue;
         }
-        // Elements of a listing are at offsets of the buffer already.
+        // Elements of a listing already have offsets in the buffer, so none is translated.
         if source.protocol.traces_instructions() {
             cursor.doubts.any(offset as usize, &element);
         }

@@ -1,4 +1,4 @@
-//! `kymo reboot`: starts a target again.
+//! `kymo reboot`: reboots a target.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -24,17 +24,17 @@ pub struct Args {
     symbols: SymbolArgs,
 }
 
-/// Starts the target again and waits until it answers.
+/// Reboots the target and waits until it answers.
 ///
 /// # Errors
-/// When it refuses, or does not come back, or a file of symbols can't be read.
+/// When the target refuses or does not answer again, or a file of symbols can't be read.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let target = args.target.args().recognise(context)?;
     let started = Instant::now();
     let name = match target {
         Either::Kymo(mut live) => {
             live.reboot(context)?;
-            // Whether that is the program that it runs now.
+            // Loading warns if the file is not the program that the target runs now.
             args.symbols.load(&trace_info(&live.identity), context)?;
             live.name()
         }

@@ -260,7 +260,7 @@ fn bar(context: &Context) -> ProgressBar {
     bar
 }
 
-/// Reports what was recorded, and what was lost.
+/// Reports the recorded and the lost events.
 fn summary(
     directory: &Path,
     (figures, hz): (RecordingFigures, u64),

@@ -426,8 +426,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         TableFormat::Csv => csv::write(out, &choice.columns, &entries, whole)?,
         TableFormat::Json => {
+            let is_wall = args.wall || trace.info().wall_times;
             for entry in &entries {
-                output::json(out, &args.by, &choice.columns, entry, whole)?;
+                output::json(out, &args.by, &choice.columns, entry, whole, is_wall)?;
             }
         }
     }
@@ -491,8 +492,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     if counts.clock_ahead > Duration(0) {
         context.warn(format_args!(
-            "TOTAL, AVG and MAX hold {} that did not pass: the clock was ahead in calls that had ended when \
-             it stepped back, of which only SELF is put right",
+            "MIN and MAX may hold {} that did not pass: the clock was ahead in calls that had ended when it \
+             stepped back; the other times are without it",
             unit::in_words(counts.clock_ahead)
         ));
     }

@@ -253,6 +253,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut input = args.input.clone();
     // Dates need the times of day, which may be anywhere in a recording.
     input.as_it_comes = view.time != TimeKind::Date;
+    if view.events || format == Format::Json {
+        input.events = view.filter.filter().events;
+    }
     let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
     let part = view
         .filter
@@ -349,7 +352,7 @@ fn tree(
     read.and(remark_replay(&replay, span, context))
 }
 
-/// Passes steps to a tree, and sums their times.
+/// Passes steps to a tree, and sums the self time and the number of calls.
 struct Drawing<'t, 'o> {
     tree: &'t mut Tree<'o>,
     identities: &'t Identities,
@@ -444,8 +447,7 @@ fn json(
     let mut chooser = Chooser::new(part.filter);
     let mut span = Span::default();
     let (out, _) = context.out();
-    // Events are listed as recorded, so calls are rebuilt from them as recorded, and from all of them, whichever are
-    // listed.
+    // Repairs are computed from all events as recorded, whichever of them are listed.
     let mut calls = Calls::new(trace.info(), calls::Options::default());
     let mut tracks = Tracks::new();
     let mut behind = false;
@@ -515,7 +517,7 @@ fn event_line(
     times: &Times,
 ) {
     let thread = event.thread.map(|thread| identities.tid(thread));
-    // A gap that the reader found by itself is no record.
+    // A gap that the reader found by itself has no record, so it gets no `event` line.
     if event.record {
         let mut object = Object::begin(line);
         let time = event.timestamp();
@@ -567,7 +569,7 @@ fn event_line(
     }
 }
 
-/// The threads of tracks, for the place of a repair. Indexed by [`TrackId`].
+/// Thread of each track, for the lines of repairs. Indexed by [`TrackId`].
 type Tracks = Vec<Option<ThreadId>>;
 
 fn repair_line(

@@ -50,7 +50,7 @@ const PERFETTO_FORMATS: [&str; 2] = ["perfetto", "trace-event"];
 /// The file name extension of raw files.
 const RAW_EXTENSION: &str = "kymo";
 
-/// Stands for a target that is not given as the input.
+/// Placeholder for a target that is not given as the input.
 const LIVE: &str = "-";
 
 /// Maximum number of damaged places listed individually.
@@ -184,7 +184,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     // With a duration threshold, the target selects the calls.
     let mut on_target = args.clone();
-    let calls = match args.duration.threshold {
+    let calls = match args.duration.threshold() {
         Some(_) => on_target.view.filter.take_calls(),
         None => CallChoice::default(),
     };
@@ -325,7 +325,7 @@ fn live(
     let name = live.name();
     if let Output::Show | Output::Export(..) = output {
         let wanted = wanted(args, output);
-        let mut trace = Trace::of_dump(name, captured, symbols, wanted, context)?;
+        let mut trace = Trace::of_dump(name, captured, (symbols, &args.symbols), wanted, context)?;
         return show_or_export(args, output, &mut trace, context);
     }
     let dump = captured.into_kept();
@@ -353,7 +353,7 @@ fn saved(
     context: &mut Context,
 ) -> Result<ExitCode, Report> {
     let settings = [&args.trigger, &args.stopper, &args.couple];
-    let settings = settings.into_iter().any(Option::is_some) || args.duration.threshold.is_some();
+    let settings = settings.into_iter().any(Option::is_some) || args.duration.threshold().is_some();
     if args.reboot || args.list || args.once || settings {
         return Err(Report::new(format_args!(
             "{} is a saved recording, not a target",
@@ -392,7 +392,7 @@ fn saved(
     show_or_export(args, output, &mut trace, context)
 }
 
-/// Saves a recording that was saved in one form in another.
+/// Saves a saved recording in another form.
 fn keep(
     dump: &kymo::Dump<'_>,
     output: &Output<'_>,
@@ -500,7 +500,7 @@ fn raw(path: &Path, recording: &kymo::Dump<'_>) -> Result<Written, Report> {
     Ok(written)
 }
 
-/// Reports what was saved, and what could not be.
+/// Reports the saved packets, streams and bytes, and the damaged places.
 fn saved_as(to: &Output<'_>, written: &Written, context: &Context) -> Result<ExitCode, Report> {
     let Some(path) = to.path() else {
         return Ok(ExitCode::SUCCESS);

@@ -176,7 +176,7 @@ pub(super) fn decimal(digits: &str, unit: i128) -> Option<i128> {
             i128::from_str(text).ok()
         }
     };
-    // More decimals than the unit has say nothing.
+    // Decimals beyond nine are below 1 ns even in seconds, so they are dropped.
     let part = part.get(..part.len().min(9)).unwrap_or(part);
     let scale = 10i128.pow(u32::try_from(part.len()).ok()?);
     let part = number(part)?.checked_mul(unit)? / scale;

@@ -1,4 +1,4 @@
-//! What options name and nothing of the trace has been met of: names that are misspelt.
+//! Finds misspelt names in filter options: names that the trace does not have.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use super::{process_choice, thread_choice};
 use crate::diagnostic::Report;
 use crate::names::{self, Names};
 
-/// More names than these are only counted.
+/// Maximum number of names listed in a message; further ones are counted.
 const LISTED: usize = 20;
 
-/// The threads, processes, processors, streams and functions that options name, less those that have been met. Each is one as
-/// the user wrote it: a number, a name, or a pattern.
+/// Threads, processes, processors, streams and functions that options name and that the trace has not had so far. Each
+/// is stored as the user wrote it: a number, a name or a pattern.
 #[derive(Clone, Debug, Default)]
 pub struct Unseen {
     threads: Vec<String>,
@@ -24,13 +24,13 @@ pub struct Unseen {
     streams: Vec<String>,
     functions: Vec<String>,
     cpus: BTreeSet<u32>,
-    /// Processors of the events, where any were asked for.
+    /// Processors of events and streams so far; collected only if an option names processors.
     known_cpus: BTreeSet<u32>,
     chooses_cpus: bool,
 }
 
 impl Unseen {
-    /// All of these.
+    /// Starts with all names of the options.
     pub fn new(filter: &super::FilterArgs) -> Self {
         Self {
             threads: filter.thread.clone(),
@@ -43,7 +43,7 @@ impl Unseen {
         }
     }
 
-    /// Whether nothing is left to be met.
+    /// Whether the trace has had all names.
     fn is_empty(&self) -> bool {
         let Self {
             threads,
@@ -56,7 +56,8 @@ impl Unseen {
         self.cpus.is_empty() && named.iter().all(|names| names.is_empty())
     }
 
-    /// Takes those out that events have met. Names of threads and processes change: each batch has its own.
+    /// Removes the names that the trace has had up to this batch. Called for each batch, because threads and processes
+    /// change their names.
     pub fn meet(&mut self, info: &TraceInfo, batch: &Batch) {
         if self.is_empty() {
             return;
@@ -70,13 +71,13 @@ impl Unseen {
         self.meet_names(info);
     }
 
-    /// Takes those out that the trace tells.
+    /// Removes the names that the trace has at present.
     fn meet_names(&mut self, info: &TraceInfo) {
         let identities = &info.identities;
         self.cpus.retain(|cpu| !self.known_cpus.contains(cpu));
         self.threads.retain(|text| {
             let choice = thread_choice(text);
-            // The task 0 of Linux has no name of its own, and need not be told.
+            // Task 0 of Linux has no name of its own, and traces need not list it.
             let is_idle = choice.fits(Tid(0), Some("<idle>"));
             let mut threads = identities.threads().iter();
             !is_idle && !threads.any(|thread| choice.fits(thread.tid, thread.name.as_deref()))
@@ -94,10 +95,10 @@ impl Unseen {
         });
     }
 
-    /// Why the trace, which was read to its end, can't be what the options are for.
+    /// Checks that the trace, which was read to its end, has everything that the options name.
     ///
     /// # Errors
-    /// If something that they name is not in it, with what there is.
+    /// If it lacks something; the report lists the existing names.
     pub fn check(&self, info: &TraceInfo, symbols: &Symbols) -> Result<(), Report> {
         if self.is_empty() {
             return Ok(());
@@ -146,7 +147,7 @@ impl Unseen {
     }
 }
 
-/// Whether the symbols or the events have a function or interrupt of this name.
+/// Whether the symbols or the events have a function or interrupt of this name. Addresses always pass.
 fn is_function(text: &str, info: &TraceInfo, symbols: &Symbols, names: &Names<'_>) -> bool {
     let choice = FunctionChoice::new(text);
     if !matches!(choice, FunctionChoice::Named(_)) || !symbols.by_name(text).is_empty() {
@@ -162,7 +163,7 @@ fn is_function(text: &str, info: &TraceInfo, symbols: &Symbols, names: &Names<'_
         .any(|callee| choice.matches(None, &names.callee(identities, callee)))
 }
 
-/// `fib 3000`.
+/// Formats a process, as in `fib 3000`.
 fn process(space: &Space) -> String {
     match space.pid {
         Some(pid) if space.name.is_empty() => pid.to_string(),
@@ -171,7 +172,7 @@ fn process(space: &Space) -> String {
     }
 }
 
-/// The failure of an option that names what the trace does not have, with what it has.
+/// Report of an option that names something the trace does not have, with a list of the existing names.
 pub fn nothing(
     one: &str,
     wanted: &str,

@@ -42,7 +42,7 @@ pub struct CoveredFunction {
 pub struct CoveredBranch {
     /// Its line, if known.
     pub location: Option<Location>,
-    /// How often it was taken and not taken.
+    /// Executions in which it was taken and not taken.
     pub taken: Taken,
 }
 

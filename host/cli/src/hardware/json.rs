@@ -147,7 +147,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Those of an element's first address, if it has one.
+    /// Returns the program and function of an element's first address, if it has one.
     pub fn of(programs: &mut Programs, code: Scene<'_>, element: &Element) -> Option<Self> {
         let address = match *element {
             Element::Range(range) => range.start,
@@ -386,6 +386,7 @@ fn class(class: Class) -> &'static str {
         Class::Barrier => "barrier",
         Class::Wait => "wait",
         Class::TransactionStart => "transaction_start",
+        Class::Access => "access",
     }
 }
 

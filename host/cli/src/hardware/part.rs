@@ -18,6 +18,7 @@ use super::{DecodeArgs, Opened};
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::filter::{Given, given, nothing};
+use crate::render::escape::escaped;
 
 /// Which sources of a hardware trace.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -417,6 +418,9 @@ impl CodeArgs {
 /// The error for a function that no binary has.
 pub fn no_function(wanted: &str, programs: &Programs) -> Report {
     let report = Report::new(format_args!("there is no function {wanted}"));
+    if let Some(refusal) = programs.refusals().next() {
+        return report.help(escaped(refusal));
+    }
     match programs.similar(wanted).as_slice() {
         [] => report.help("kymo hotspots lists what ran; --symfs says where the binaries are"),
         similar => report.help(format!("similar names: {}", similar.join(", "))),

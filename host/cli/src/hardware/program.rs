@@ -6,10 +6,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use kymo_coresight::fit::ImageId;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Image, Images, Layout, Memory, MemorySpace, Scene};
 use kymo_event::{Addr, Pattern};
+use kymo_read::coresight::GivenSymbols;
 use kymo_symbols::{Location, Symbols};
 
 use super::Opened;
@@ -19,8 +21,10 @@ use super::Opened;
 pub struct Programs {
     /// Keyed by name and memory address of the contents, because files of one name can differ.
     files: HashMap<(String, usize), Rc<Program>>,
-    /// Symbols of code at fixed addresses, given beside the images.
-    extra: Symbols,
+    /// Symbol files given beside the images.
+    given: GivenSymbols,
+    /// The kernel's own symbols, at run-time addresses.
+    kernel: Symbols,
 }
 
 /// A file with its load address and symbols, as far as available.
@@ -43,6 +47,8 @@ pub struct Program {
 pub struct Place {
     /// The file.
     pub program: Rc<Program>,
+    /// The image.
+    pub image: ImageId,
     /// The link address; without an ELF file, the offset in the file.
     pub address: u64,
 }
@@ -57,19 +63,23 @@ pub struct Within {
 }
 
 impl Programs {
-    /// The files of an input. `extra` are symbols at run-time addresses, for code that no image names.
-    pub fn new(opened: &Opened, extra: Symbols) -> Self {
+    /// The files of an input, with the symbols that were given for it.
+    pub fn new(opened: &mut Opened) -> Self {
         let listed = opened
             .kernel_symbols
             .as_deref()
             .map(String::from_utf8_lossy);
-        if let Some(Ok(kernel)) = listed.map(|text| Symbols::from_text(&text)) {
-            extra.merge(kernel);
-        }
+        let kernel = listed.and_then(|text| Symbols::from_text(&text).ok());
         Programs {
             files: HashMap::new(),
-            extra,
+            given: std::mem::take(&mut opened.given),
+            kernel: kernel.unwrap_or_default(),
         }
+    }
+
+    /// Symbols at run-time addresses of an image, or, for `None`, of code without an image.
+    fn at(&self, image: Option<ImageId>) -> impl Iterator<Item = &Symbols> {
+        self.given.at(image).chain([&self.kernel])
     }
 
     /// The file of an image.
@@ -80,10 +90,10 @@ impl Programs {
             return Rc::clone(known);
         }
         let layout = Layout::of_elf(&bytes);
-        let symbols = match layout {
-            Some(_) => Symbols::from_elf(Arc::clone(&bytes)).unwrap_or_default(),
-            None => Symbols::new(),
-        };
+        let symbols = self.given.linked(image.into());
+        if layout.is_some() {
+            symbols.merge(Symbols::from_elf(Arc::clone(&bytes)).unwrap_or_default());
+        }
         let name = Path::new(path).file_name();
         let program = Rc::new(Program {
             path: path.clone(),
@@ -107,6 +117,7 @@ impl Programs {
             .and_then(|layout| layout.address_of(offset));
         Some(Place {
             program,
+            image: image.into(),
             address: linked.unwrap_or(offset),
         })
     }
@@ -119,7 +130,11 @@ impl Programs {
         });
         let (function, at) = match own {
             Some(own) => own,
-            None => (self.extra.function_at(Addr(address))?, address),
+            None => {
+                let mut symbols = self.at(place.map(|place| place.image));
+                let function = symbols.find_map(|symbols| symbols.function_at(Addr(address)))?;
+                (function, address)
+            }
         };
         Some(Within {
             function: function.name().into(),
@@ -130,7 +145,10 @@ impl Programs {
     /// The line of the source at an address.
     pub fn location(&self, place: Option<&Place>, address: u64) -> Option<Location> {
         let own = place.and_then(|place| place.program.symbols.location(Addr(place.address)));
-        own.or_else(|| self.extra.location(Addr(address)))
+        own.or_else(|| {
+            let mut symbols = self.at(place.map(|place| place.image));
+            symbols.find_map(|symbols| symbols.location(Addr(address)))
+        })
     }
 
     /// The run-time addresses of the functions that match a pattern, each with its file.
@@ -185,7 +203,11 @@ impl Programs {
                 }
             }
         }
-        for (name, range, isa) in chosen(&self.extra, wanted) {
+        let listed = self.given.all().chain([&self.kernel]);
+        for (symbols, (name, range, isa)) in listed.flat_map(|symbols| {
+            let chosen = chosen(symbols, wanted).into_iter();
+            chosen.map(move |chosen| (symbols, chosen))
+        }) {
             let is_known = found.keys().any(|(start, _)| *start == range.start);
             if is_known {
                 continue;
@@ -194,6 +216,10 @@ impl Programs {
             let mut images = images.flat_map(Memory::images);
             let image = images
                 .find(|image| range.start.wrapping_sub(image.address) < image.bytes.len() as u64);
+            let mut applicable = self.at(image.map(ImageId::from));
+            if !applicable.any(|known| std::ptr::eq(known, symbols)) {
+                continue;
+            }
             found.entry((range.start, None)).or_insert(Loaded {
                 name,
                 start: range.start,
@@ -221,10 +247,15 @@ impl Programs {
         all.into_values().fold(0, u64::saturating_add)
     }
 
+    /// Why symbol files that were given are not used.
+    pub fn refusals(&self) -> impl Iterator<Item = &str> {
+        self.given.refusals()
+    }
+
     /// Names of functions similar to `wanted`.
     pub fn similar(&self, wanted: &str) -> Vec<String> {
         let programs = self.files.values().map(|program| &program.symbols);
-        let all = programs.chain([&self.extra]);
+        let all = programs.chain(self.at(None));
         let mut similar: Vec<String> = all.flat_map(|symbols| symbols.similar(wanted)).collect();
         similar.sort();
         similar.dedup();

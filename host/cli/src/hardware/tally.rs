@@ -1,4 +1,4 @@
-//! How often each instruction ran, and where its branch went: counts of runs, spread over their instructions.
+//! Execution counts of instructions and outcomes of branches, derived from the counts of runs.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,25 +9,25 @@ use kymo_coresight::isa::Isa;
 use super::counting::{Counted, steps_of};
 use super::program::{Loaded, Program, Programs};
 
-/// How often an instruction ran.
+/// Execution count of an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Executions.
     pub count: u64,
-    /// How often it was taken, if it is a branch that executed as the last of a run.
+    /// Outcomes, if it is a branch and was the last instruction of a run.
     pub branch: Option<Taken>,
-    /// Its instruction set.
+    /// Instruction set.
     pub isa: Isa,
 }
 
-/// What a branch did.
+/// Outcomes of a branch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// How often it was taken.
+    /// Executions in which it was taken.
     pub taken: u64,
-    /// How often it was not.
+    /// Executions in which it was not taken.
     pub not_taken: u64,
-    /// Whether it can be not taken.
+    /// Whether it is a conditional instruction, or was not taken at least once.
     pub is_conditional: bool,
 }
 
@@ -45,7 +45,7 @@ impl Tally {
     }
 }
 
-/// Adds what a source ran of a function, by address.
+/// Adds the executions of a function's instructions by one source. `tallies` is keyed by address.
 pub fn tally(
     tallies: &mut BTreeMap<u64, Tally>,
     counted: &Counted<'_>,
@@ -55,7 +55,7 @@ pub fn tally(
     let (start, end) = (function.start, function.end);
     let runs = &counted.counts.runs;
     for run in runs.iter().filter(|run| run.start < end && run.end > start) {
-        // Another file can be at these addresses, in another process or at another time.
+        // Another file can have these addresses in another process or at another time.
         let place = programs.place(counted.code.seen(run.view), run.start.max(start));
         let is_other = |own: &Rc<Program>| {
             place

@@ -3,6 +3,10 @@
 use super::{Trace, is_empty_dump};
 use crate::context::Context;
 
+/// What durations are where it is not recorded when threads run.
+pub const WALL_TIMES: &str =
+    "wall times, with what passed while a thread had no CPU: thread switches are not recorded";
+
 impl Trace {
     /// Reports oddities of a trace after it was read, such as an empty saved dump. Those of a live target have been
     /// reported already.
@@ -12,6 +16,9 @@ impl Trace {
                 "the dump is empty: the target had been dumped before, or its trigger had not been \
                  entered since it started",
             );
+        }
+        if self.info().wall_times {
+            context.note(format_args!("durations are {WALL_TIMES}"));
         }
         self.remark_beyond(context);
     }

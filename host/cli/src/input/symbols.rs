@@ -16,7 +16,7 @@ const DEFAULT_ELF: &str = "build/zephyr/zephyr.elf";
 /// The format whose traces may introduce the files of processes while they are read (LTTng).
 pub const CTF: &str = "ctf";
 
-/// The path of that file in the build directory.
+/// The path of Zephyr's ELF file in the build directory.
 const BUILT_ELF: &str = "zephyr/zephyr.elf";
 
 impl SymbolArgs {
@@ -48,14 +48,12 @@ impl SymbolArgs {
         let mut rest = Vec::new();
         let mut same = false;
         for path in self.files() {
-            let file = Symbols::open(&path).map_err(|error| {
-                Report::caused_by(&error).help(
-                    "--elf takes the program's ELF file, --symbols the output of nm, a linker \
-                     map, System.map or kallsyms",
-                )
-            })?;
+            let file = Symbols::open(&path).map_err(|error| unreadable(&error))?;
             let count = file.functions().count();
             context.detail(format_args!("{}: {count} functions", path.display()));
+            if info.settled_symbols.contains(&path) {
+                continue;
+            }
             let places = places(info, &path, &file);
             for (place, start) in &places {
                 placed.merge(file.placed(*place, *start));
@@ -151,6 +149,40 @@ impl SymbolArgs {
         symbols.merge(images::load(libraries, &self.debug_dir, context));
         Ok(symbols)
     }
+
+    /// Adds the files of a live process to the symbols that were [loaded](Self::load) before its trace named them: all
+    /// mappings from number `from` on. Returns the number of mappings so far.
+    pub fn load_mapped(
+        &self,
+        info: &TraceInfo,
+        symbols: &Symbols,
+        from: usize,
+        note: &mut dyn FnMut(String),
+    ) -> usize {
+        let mappings = mappings(info);
+        let has_program = !symbols.is_empty();
+        for (place, mapping) in mappings.iter().skip(from) {
+            let is_given = has_program && place.mapping == Some(0);
+            if is_given || symbols.knows(*place) {
+                continue;
+            }
+            let found = images::find(mapping, &self.debug_dir);
+            match found.other {
+                Some(build_id) => note(images::other_build(mapping, &build_id)),
+                None if found.symbols.is_empty() => note(images::absent(&images::file(mapping))),
+                None => {}
+            }
+            symbols.merge(found.symbols.placed(*place, mapping.start));
+        }
+        mappings.len()
+    }
+}
+
+/// The report on a file of symbols that cannot be read.
+pub fn unreadable(error: &kymo_symbols::Error) -> Report {
+    Report::caused_by(error).help(
+        "--elf takes the program's ELF file, --symbols the output of nm, a linker map, System.map or kallsyms",
+    )
 }
 
 /// The files of the processes, for recordings of processes.

@@ -11,7 +11,7 @@ use crate::diagnostic::Report;
 /// Refuses options that are about inputs of another format.
 ///
 /// # Errors
-/// If one is given; the report says what it applies to.
+/// If one is given; the report names the inputs to which it applies.
 pub(super) fn check(input: &InputArgs, info: &TraceInfo) -> Result<(), Report> {
     let ctf = &input.ctf;
     let fits = |formats: &[&str]| formats.iter().any(|format| info.is_of(format));

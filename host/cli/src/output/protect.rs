@@ -11,8 +11,7 @@ use crate::diagnostic::Report;
 /// Maximum depth of directories searched in an input.
 const DEPTH: u32 = 16;
 
-/// What names a file whatever path leads to it: device and inode, or where there are none its
-/// canonical path.
+/// Identity of a file, independent of the path to it: device and inode, or its canonical path on systems without these.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]

@@ -2,7 +2,7 @@
 
 use kymo_event::Duration;
 
-/// A share in percent with two decimals, rounded to the nearest; of nothing it is 0.
+/// Formats a share in percent with two decimals, rounded to the nearest. A whole of 0 counts as 1 ns.
 pub fn percent(part: Duration, whole: Duration) -> String {
     let whole = u128::from(whole.0.max(1));
     let hundredths = (u128::from(part.0) * 10_000 + whole / 2) / whole;

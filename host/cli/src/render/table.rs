@@ -87,8 +87,8 @@ impl Table {
     }
 }
 
-/// The columns that a text takes: its characters. Names of functions and threads in scripts of
-/// double width are rare enough to be a little out of line.
+/// Width of a text in columns: its number of characters. Double-width characters are misaligned, but rare in names of
+/// functions and threads.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

@@ -74,7 +74,7 @@ pub fn cell(name: &str, width: usize) -> String {
     format!("{:<width$}", cut(name, width))
 }
 
-/// A text cut to a width; a `~` in the end says that there was more.
+/// Truncates a text to a width, with a `~` at the end.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

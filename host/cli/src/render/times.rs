@@ -10,7 +10,7 @@ use crate::input::Events;
 use super::duration::Seconds;
 use super::unit;
 
-/// What times are shown as.
+/// Format of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TimeKind {
     /// Seconds by the trace's own clock.

@@ -10,14 +10,14 @@
 //!     0.000017000    3.800 us    0  main     | } /* lua_pcall */
 //! ```
 //!
-//! A line has the time at which it begins to be true: a call on one line that of its begin, `}` that of the end.
+//! The time of a line is that of the begin for a call on one line or an opened block, and that of the end for `}`.
 //! Every actor (thread, interrupt) has its own indentation; an interrupt continues that of the code it interrupts.
 //! Uncertain facts are comments or have a mark: a `?` behind a duration means that it may be wrong, because events
 //! were lost or the end of the call was inferred.
 //!
-//! Where a clock ran ahead and stepped back, times are shown as recorded, and durations as they passed: the times of
-//! the steps have been repaired before, and each step has the distance that it was moved ([`Tree::moved`]). A call
-//! with only one moved end has a `?`.
+//! If a clock ran ahead and stepped back, times are shown as recorded, and durations as they were: the times of the
+//! steps have been repaired before, and each step has the distance by which it was moved ([`Tree::moved`]). A call with
+//! only one moved end has a `?`.
 //!
 //! Whether a call fits on one line (`f();`) is known only from the next step. [`Tree`] looks ahead by one step in
 //! each stream for this ([`lines`](super::lines)).
@@ -84,7 +84,7 @@ pub struct Tree<'a> {
     idles: Idles,
 }
 
-/// Parts of which lines are composed.
+/// Parts from which lines are composed.
 struct Page {
     lines: LineBuffer,
     times: Times,

@@ -1,7 +1,7 @@
-//! What times count in the trace that is shown: nanoseconds, or instructions where a trace has no time.
+//! Unit of the times in the shown trace: nanoseconds, or another such as instructions in a trace without time.
 //!
-//! A process shows one trace, and every column, heading and member of it counts the same, so it is said once, when the
-//! trace is opened.
+//! A process shows one trace, and all columns, headings and members use its unit. It is therefore global, and set when
+//! the trace is opened.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,19 +9,19 @@ use kymo_event::{Duration, TimeUnit};
 
 static UNIT: AtomicU8 = AtomicU8::new(0);
 
-/// From here on times are shown in this unit.
+/// Sets the unit of times.
 pub fn set(unit: TimeUnit) {
     let number = TimeUnit::ALL.iter().position(|known| *known == unit);
     UNIT.store(number.unwrap_or_default() as u8, Ordering::Relaxed);
 }
 
-/// The unit of times.
+/// Returns the unit of times.
 pub fn get() -> TimeUnit {
     let number = usize::from(UNIT.load(Ordering::Relaxed));
     TimeUnit::ALL.get(number).copied().unwrap_or_default()
 }
 
-/// What stands behind a heading of times that are not time: ` [instr.]`.
+/// Suffix of a heading of times in another unit than nanoseconds, such as ` [instr.]`.
 pub fn heading() -> String {
     match get() {
         TimeUnit::Nanoseconds => String::new(),
@@ -30,7 +30,7 @@ pub fn heading() -> String {
     }
 }
 
-/// A duration in a sentence: `12.5 us`, or `7 ticks` where the trace has those.
+/// Formats a duration for a sentence, in the trace's unit: `12.5 us`, `7 ticks`.
 pub fn in_words(duration: Duration) -> String {
     match get() {
         TimeUnit::Nanoseconds => duration.with_unit(),
@@ -38,9 +38,9 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
-/// Names the members of lines of JSON by the unit: `total_ns` is `total_instructions` then.
+/// Renames the members in lines of JSON after the unit: `total_ns` becomes `total_instructions`.
 ///
-/// Only a member's name stands before `":`: within a value, the quote has a backslash before it.
+/// Only names of members precede `":`, because a quote within a value has a backslash before it.
 pub fn name_members(line: &mut Vec<u8>) {
     name_members_by(get(), line);
 }

@@ -1,4 +1,4 @@
-//! Functions that are sent to a target: what a user calls them, and where they are.
+//! Resolves functions that are sent to a target, given by name or address.
 
 use kymo_event::Addr;
 use kymo_symbols::{Function, Symbols};
@@ -10,17 +10,17 @@ use crate::diagnostic::Report;
 use crate::input::hex;
 use crate::names;
 
-/// What to do where a target's trigger or stopper is no function that is known.
+/// Help for a trigger or stopper that is no known function.
 pub(super) const NO_SUCH_FUNCTION: &str = "is that the ELF file of the program that runs there? A function's address as 0x and \
      hexadecimal digits will do, too";
 
-/// The address that a user means by a function's name, by an address (`0x...`) or by `none`.
+/// Resolves a function's name, an address (`0x...`) or `none` to an address; 0 for `none`.
 ///
-/// A name is of use only with the symbols of the program that runs there. An address is the user's
-/// own affair, but one at which no function begins is remarked upon.
+/// A name needs the symbols of the program that the target runs. An address is accepted as it is, with a warning if no
+/// function begins there.
 ///
 /// # Errors
-/// When there is no such function, there are several, or the symbols are of another build.
+/// When no function or several have the name, or the symbols are of another build.
 pub fn one_function(
     symbols: &Symbols,
     wanted: &str,
@@ -70,9 +70,9 @@ pub fn one_function(
     }
 }
 
-/// Warns where no function begins at an address: neither trigger nor stopper would ever match.
+/// Warns if no function begins at an address, because neither trigger nor stopper would ever match.
 fn check_start(symbols: &Symbols, address: Addr, identity: &Identity, context: &Context) {
-    // Bits that functions of this processor don't have are those of a mode (Thumb).
+    // The low bits that addresses of functions lack on this processor select a mode (Thumb).
     let shift = u32::from(identity.layout.function_shift);
     let start = address.0.checked_shr(shift).unwrap_or(0) << shift.min(63);
     match symbols.function_at(address) {
@@ -87,7 +87,7 @@ fn check_start(symbols: &Symbols, address: Addr, identity: &Identity, context: &
     }
 }
 
-/// A function's address, name and place in the source.
+/// Formats a function's address, name and source location.
 pub(super) fn place(function: &Function<'_>) -> String {
     let (address, name) = (function.address(), function.name());
     match function.location() {
@@ -96,7 +96,7 @@ pub(super) fn place(function: &Function<'_>) -> String {
     }
 }
 
-/// The name and place of the function that has been sent to a target; `none` for none.
+/// Formats the function that is set on a target, with its source location; `none` if none is set.
 pub fn set_text(symbols: &Symbols, set: Option<Addr>) -> String {
     let Some(address) = set else {
         return "none".to_owned();

@@ -1,10 +1,10 @@
-//! Words for what went wrong between here and a target.
+//! Messages for failures of the link to a target.
 
 use kymo_link::{Address, Dump, Ended, LinkError};
 
 use crate::diagnostic::Report;
 
-/// Why a dump is not all that the target had; `None` if it is.
+/// Report of an incomplete dump; `None` if it is complete.
 pub fn incomplete(dump: &Dump) -> Option<Report> {
     let missing: u64 = dump.missing.iter().map(|hole| hole.end - hole.start).sum();
     let arrived = (dump.bytes.len() as u64).saturating_sub(
@@ -61,7 +61,7 @@ pub fn incomplete(dump: &Dump) -> Option<Report> {
     })
 }
 
-/// Words for what went wrong between here and a target, with advice.
+/// Report of a failed link to a target, with advice.
 pub fn explain(error: LinkError) -> Report {
     let report = Report::caused_by(&error);
     match &error {

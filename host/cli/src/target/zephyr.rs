@@ -1,8 +1,8 @@
-//! A live target that runs Zephyr's own instrumentation.
+//! Live target that runs Zephyr's own instrumentation.
 //!
-//! It tells less than a Kymo target: not whether it records, how much there is, or which build it is.
-//! And it is changed by being asked: after a dump it records nothing until it is rebooted. All subcommands
-//! that talk to one say so in the same words, from here.
+//! Unlike a Kymo target, it does not report its build, whether it records, or the size of its recording. A dump also
+//! changes it: afterwards it records nothing until it is rebooted. The messages about this are here, so that they are
+//! the same in all subcommands.
 
 use std::time::Duration;
 
@@ -20,8 +20,7 @@ use crate::diagnostic::Report;
 use crate::interrupt::Interruptible;
 use crate::names;
 
-/// How long such a target is left alone between a reboot and the dump where it is not said: it does not
-/// tell when a recording is over.
+/// Default wait between a reboot and the dump, because such a target does not report the end of a recording.
 pub const ZEPHYR_WAIT: Duration = Duration::from_secs(2);
 
 /// A live target that runs Zephyr's own instrumentation.
@@ -31,28 +30,28 @@ pub struct LiveZephyr {
     bar: ProgressBar,
 }
 
-/// What a target sent when it was asked for a dump.
+/// Dumps received from a target.
 pub struct Fetched {
-    /// The dumps, the oldest first.
+    /// The dumps, oldest first.
     pub dumps: Vec<Dump>,
-    /// Why they are not all that it had; `None` if they are.
+    /// Report if they are incomplete.
     pub incomplete: Option<Report>,
 }
 
 impl Fetched {
-    /// Whether no dump has anything in it.
+    /// Whether all dumps are empty.
     pub fn is_empty(&self) -> bool {
         self.dumps.iter().all(|dump| dump.body.is_empty())
     }
 
-    /// The dumps as they stood on the line.
+    /// The dumps in the text form in which the target sent them.
     pub fn as_sent(&self) -> Vec<u8> {
         self.dumps.iter().flat_map(Dump::as_sent).collect()
     }
 }
 
 impl LiveZephyr {
-    /// A target that has shown what it is.
+    /// Wraps a target that was detected to be of this kind.
     pub const fn new(target: Target, cancel: Interruptible, bar: ProgressBar) -> Self {
         Self {
             target,
@@ -61,12 +60,12 @@ impl LiveZephyr {
         }
     }
 
-    /// What to call the target.
+    /// The name of the target in messages: its address.
     pub fn name(&self) -> String {
         self.target.address().to_string()
     }
 
-    /// What is known of any trace of such a target.
+    /// The properties that all traces of such targets have.
     pub fn info() -> TraceInfo {
         TraceInfo {
             format: kymo_read::zephyr_instrumentation::FORMAT.to_owned(),
@@ -74,15 +73,15 @@ impl LiveZephyr {
         }
     }
 
-    /// Asks for a sign of life.
+    /// Checks that the target answers.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not.
     pub fn ping(&mut self) -> Result<(), Report> {
         self.target.ping().map_err(explain)
     }
 
-    /// Asks what the firmware was built to do.
+    /// Requests the features with which the firmware was built.
     ///
     /// # Errors
     /// When the target stops answering.
@@ -252,14 +251,13 @@ fn incomplete(dumps: &[Dump]) -> Option<Report> {
     })
 }
 
-/// The pointer for a function's name, an address (`0x...`), or `none` (which gives `None`).
+/// Resolves a function's name, an address (`0x...`) or `none` to a pointer; `None` for `none`.
 ///
-/// The target compares whole pointers, so those to Thumb code need their lowest bit. An ELF file has this
-/// information; if the symbols have not, a pointer that is set on the target already shows it.
-/// where the symbols don't, a pointer that the target has already does.
+/// The target compares whole pointers, so those to Thumb code need their lowest bit. An ELF file has this bit. If the
+/// symbols lack it, a pointer that is already set on the target shows whether functions are Thumb code.
 ///
 /// # Errors
-/// When there is no such function, or there are several.
+/// When no function or several have the name, or the address is invalid.
 pub fn one_pointer(
     symbols: &Symbols,
     wanted: &str,

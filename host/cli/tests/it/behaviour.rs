@@ -1,5 +1,5 @@
-//! What scripts rely on and a transcript can't show: valid JSON, exports to files, closed pipes,
-//! pages and completion scripts.
+//! Properties that scripts rely on and transcripts can't show: valid JSON, exports to files, closed pipes, manual pages
+//! and completion scripts.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,7 +10,7 @@ use kymo_fixtures::captures;
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, identity};
 use serde_json::Value;
 
-/// The command, with the fixtures as its directory.
+/// Command `kymo`, run in the directory of the fixtures.
 fn kymo() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command
@@ -23,7 +23,7 @@ fn run(arguments: &[&str]) -> Output {
     kymo().args(arguments).output().expect("it runs")
 }
 
-/// The lines of stdout as JSON.
+/// Parses the lines of stdout as JSON.
 fn lines(output: &Output) -> Vec<Value> {
     let lines = output.stdout.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
@@ -32,7 +32,7 @@ fn lines(output: &Output) -> Vec<Value> {
         .collect()
 }
 
-/// All recordings: whole ones, damaged ones, and what is none at all.
+/// All inputs (whole recordings, damaged ones, and files that are no recording), with the expected exit code.
 const INPUTS: [(&str, i32); 11] = [
     ("windows.kymo", 0),
     ("processors.kymo", 0),
@@ -47,7 +47,7 @@ const INPUTS: [(&str, i32); 11] = [
     ("README.md", 2),
 ];
 
-/// Files are mapped: one that was cut while it is read would end the process, and be gone.
+/// Inputs are mapped, so truncating one while it is read would kill the process and destroy the recording.
 #[test]
 fn a_recording_is_never_written_over_itself() {
     let place = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn a_raw_file_from_stdin_is_shown_like_the_file() {
     assert!(output.status.success());
 }
 
-/// A recording whose text is much larger than a pipe and than all buffers.
+/// Creates a recording whose text is much larger than the capacity of a pipe and of all buffers.
 fn large(directory: &Path) -> PathBuf {
     let mut encoder = Encoder::new(CORTEX_M, 0, 0x20);
     for call in 0..20_000 {
@@ -199,7 +199,7 @@ fn large(directory: &Path) -> PathBuf {
     path
 }
 
-/// The files of an export, or the one file that it is.
+/// Reads the files of an export, which is a directory or a single file.
 fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     if path.is_file() {
         return vec![(path.to_owned(), fs::read(path).unwrap())];
@@ -210,8 +210,8 @@ fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
-/// A trace of which each stream comes many times over, so that its clock steps back and packets are lost; `None` without
-/// captures.
+/// Creates a trace in which each stream is repeated many times, so that its clock steps back and packets are lost;
+/// `None` without captures.
 fn repeated(place: &Path) -> Option<String> {
     const TIMES: usize = 40;
     let from = captures::ctf()?;
@@ -380,7 +380,7 @@ fn an_input_that_is_shortened_while_it_is_read_is_an_error() {
     let mut first = String::new();
     let mut stdout = BufReader::with_capacity(1, child.stdout.take().expect("piped"));
     stdout.read_line(&mut first).expect("a line");
-    // It waits until its output is read.
+    // The process is blocked until its output is read, so it has not read the whole input yet.
     let file = fs::OpenOptions::new().write(true).open(&large);
     file.and_then(|file| file.set_len(0))
         .expect("it is shorter");
@@ -457,7 +457,7 @@ fn every_format_is_written_where_it_was_asked_for() {
     }
 }
 
-/// `script` runs a command in a terminal of its own.
+/// Uses `script`, which runs a command in a terminal of its own.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_is_no_text_is_not_written_to_a_terminal() {
@@ -503,8 +503,8 @@ fn there_is_a_page_for_every_verb() {
     }
 }
 
-/// Any byte can be wrong on disk, and any copy can be cut: there is a result and an exit code all
-/// the same, and what is printed stays valid.
+/// Any byte of a file can be corrupt, and any file can be truncated: there is still a result and an exit code, and the
+/// output is valid.
 #[test]
 fn damage_is_told_and_never_a_crash() {
     let scratch = tempfile::tempdir().expect("a temporary directory");

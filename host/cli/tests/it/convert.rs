@@ -1,4 +1,5 @@
-//! `kymo export --to ctf|ctf2` of traces that are CTF: what they mean stays, whole, in part, and mended.
+//! `kymo export --to ctf|ctf2` of CTF traces: the copy, a part of it, and the repair of a damaged trace have the same
+//! meaning as the source.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The command, with the fixtures as its directory.
+/// Runs `kymo` in the directory of the fixtures.
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kymo"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data"))
@@ -16,7 +17,7 @@ fn run(arguments: &[&str]) -> Output {
         .expect("it runs")
 }
 
-/// Runs it, and gives what it says beside the result.
+/// Runs `kymo`, which must succeed, and returns its stderr.
 fn done(arguments: &[&str]) -> String {
     let output = run(arguments);
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -24,7 +25,7 @@ fn done(arguments: &[&str]) -> String {
     printed
 }
 
-/// The events and gaps of a trace.
+/// Reads the events and gaps of a trace with `kymo show`.
 fn shown(trace: &str, more: &[&str]) -> Vec<Value> {
     let mut arguments = vec!["show", "--events", "--format", "json", trace];
     arguments.extend(more);
@@ -36,7 +37,7 @@ fn shown(trace: &str, more: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// A CTF trace that is no recording of Kymo's own: an export.
+/// Creates a CTF trace that is not a recording of Kymo's own: an export.
 fn exported(scratch: &Path) -> String {
     let path = scratch.join("ctf");
     let path = path.to_str().expect("UTF-8").to_owned();
@@ -92,9 +93,9 @@ fn a_part_is_what_show_shows_of_the_whole() {
         let mut arguments = vec!["export", "--to", "ctf2", "-o", into, &source];
         arguments.extend(selection);
         done(&arguments);
-        // What was lost is reported behind the event before it, which may be another one now; and what happened at no
-        // moment (at 0) is always there.
-        // So is what is open when the part begins.
+        // Not compared: gaps, because they are reported behind the event before them, which may be another one in a
+        // part; events without a time (at 0), and those that opened calls before the part, because a part always has
+        // them.
         let wanted = shown(&source, selection);
         let first = wanted.iter().filter(|line| line["type"] == "event");
         let first = first
@@ -114,7 +115,7 @@ fn a_part_is_what_show_shows_of_the_whole() {
     }
 }
 
-/// What is open when a part begins is in it, up to where it ends.
+/// Calls that are open at the begin of a part are in it, and last up to its end.
 #[test]
 fn a_part_has_the_calls_of_the_window() {
     let scratch = tempfile::tempdir().expect("scratch folder");
@@ -131,7 +132,7 @@ fn a_part_has_the_calls_of_the_window() {
         &["--begin", "+3us", "--cpu", "0"],
     ];
     for (number, window) in windows.into_iter().enumerate() {
-        // Of a recording that is written as CTF, of CTF as it stands, and of a part of a part.
+        // Parts of a Kymo recording that is converted to CTF, of a CTF trace that is copied, and of another part.
         let part = |name: &str, trace: &str, window: &[&str]| {
             let into = scratch.path().join(format!("{name}{number}"));
             let into = into.to_str().expect("UTF-8").to_owned();
@@ -190,7 +191,7 @@ fn a_cut_trace_is_an_error_unless_it_is_to_be_repaired() {
         &source,
     ]);
     assert!(printed.contains("of that packet kept"), "{printed}");
-    // The result is whole, and tells the loss.
+    // The result is undamaged and records the loss.
     let output = run(&["info", "--format", "json", &into("whole")]);
     assert_eq!(output.status.code(), Some(0));
     let info: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -209,7 +210,7 @@ fn only_what_becomes_ctf_is_repaired() {
     );
 }
 
-/// A trace of LTTng may have a stream file for each processor of each process, more than may be open at once.
+/// LTTng may write a stream file for each processor of each process, more than the limit of open files.
 #[cfg(unix)]
 #[test]
 fn there_may_be_more_streams_than_open_files() {
@@ -256,7 +257,7 @@ fn there_may_be_more_streams_than_open_files() {
     let converted = converted.to_str().expect("UTF-8");
     limited(&["export", "--to", "ctf2", "-o", converted]);
     assert_eq!(events(&shown(converted, &[])), one * STREAMS);
-    // With a limit that leaves no room at all it is said what to do.
+    // If the limit leaves no room at all, the help says what to do.
     let refused = limited_to("16", &["info"]);
     assert_eq!(refused.status.code(), Some(2));
     let printed = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! Hardware trace on the command line, against what perf prints of the same files.
+//! Subcommands for hardware trace, compared with perf's output for the same files.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub fn kymo(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("kymo runs")
 }
 
-/// What a subcommand prints that succeeds.
+/// Runs a subcommand that must succeed, and returns its stdout.
 pub fn stdout(arguments: &[&str]) -> String {
     let output = kymo(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -20,7 +20,7 @@ pub fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What a subcommand prints of a perf.data file of the captures.
+/// Runs a subcommand on a perf.data file of the captures, and returns its stdout.
 pub fn of_perf(folder: &Path, name: &str, arguments: &[&str]) -> String {
     let symfs = folder.join("perf/symfs").display().to_string();
     let input = folder.join(format!("perf/{name}.perf.data"));
@@ -29,9 +29,28 @@ pub fn of_perf(folder: &Path, name: &str, arguments: &[&str]) -> String {
     stdout(&[&[*subcommand, "--symfs", &symfs, &input], rest].concat())
 }
 
-/// What perf printed of it.
+/// Reads perf's output for a capture.
 pub fn golden(folder: &Path, name: &str, what: &str) -> String {
     unpack(&folder.join(format!("perf/golden/{name}.{what}.txt.zst")))
+}
+
+/// As [`golden`], without the one instruction that OpenCSD does not take back though an ETMv3 cancels it (argued in
+/// `host/coresight/tests/it/elements.rs`): the halt behind it then follows the branch to it.
+fn without_cancelled(folder: &Path, name: &str, what: &str) -> String {
+    let text = golden(folder, name, what);
+    if name != "etmv3-r5f-freertos" {
+        return text;
+    }
+    let (halt, before) = ("tr end  hw int                 700ace", ("30", "42"));
+    let text = text.replacen(
+        &format!("{halt}{}", before.0),
+        &format!("{halt}{}", before.1),
+        1,
+    );
+    let instruction = "instructions:HG:   jmp                            700ace30 ";
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(number, line)| *number != 1 || !line.contains(instruction));
+    lines.map(|(_, line)| format!("{line}\n")).collect()
 }
 
 fn unpack(path: &PathBuf) -> String {
@@ -43,11 +62,12 @@ fn unpack(path: &PathBuf) -> String {
     text
 }
 
-/// The addresses of a branch in a line of perf's or ours: in front of `=>`, behind names in parentheses, and behind it.
+/// Parses the addresses of a branch, before and behind `=>`, in a line of perf or of Kymo. Names in parentheses may
+/// follow an address.
 fn branch(line: &str) -> (u64, u64) {
     let (from, to) = line.split_once("=>").expect("a branch");
     let address = |text: &str| u64::from_str_radix(text, 16).ok();
-    // The last word that is an address: names follow it.
+    // The last word that is an address, because names follow it.
     let words = from.split_whitespace().rev();
     let from = words
         .filter(|word| !word.starts_with('('))
@@ -56,13 +76,14 @@ fn branch(line: &str) -> (u64, u64) {
     (from.expect("an address"), to.expect("an address"))
 }
 
-/// What a branch is, in a line of ours.
+/// Kind of a branch in a line of Kymo.
 fn kind(line: &str) -> &str {
     let (_, line) = line.split_once("] ").expect("a processor");
     line.get(..21).expect("a kind").trim_end()
 }
 
-/// The same in a line of perf's, in our words: it tells returns from system calls and from interrupts apart.
+/// Kind of a branch in a line of perf, in Kymo's terms. Perf distinguishes returns from system calls and from
+/// interrupts.
 fn kind_of_perf(line: &str) -> String {
     let flags = line
         .split("branches:")
@@ -70,7 +91,7 @@ fn kind_of_perf(line: &str) -> String {
         .and_then(|it| it.split_once(':'));
     let flags = flags.expect("flags").1.trim_start();
     let flags = match flags.split_once("   ") {
-        // Where it has no flag, the address stands there.
+        // Without flags, the address follows directly.
         Some((flags, _)) if !flags.contains('(') => flags,
         _ => "",
     };
@@ -87,15 +108,16 @@ fn kind_of_perf(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Branches equal perf's, and so do single instructions: captures of one source, for perf reads all sources of a thread
-/// as one.
+/// Compares branches and single instructions with perf's. Only for captures of one source, because perf merges all
+/// sources of a thread.
 fn compare(name: &str) {
     let Some(folder) = captures::coresight() else {
         return;
     };
     let listed = of_perf(&folder, name, &["branches"]);
-    let theirs = golden(&folder, name, "script-b");
-    // A branch to where an exception comes before anything runs there: perf has the exception alone.
+    let theirs = without_cancelled(&folder, name, "script-b");
+    // If an exception occurs at the target of a branch before any instruction runs there, perf lists only the
+    // exception.
     let (mut ours, mut rest) = (String::new(), listed.lines().peekable());
     for line in theirs.lines() {
         let should = branch(line);
@@ -117,14 +139,14 @@ fn compare(name: &str) {
     for (index, (ours, theirs)) in ours.lines().zip(theirs.lines()).enumerate() {
         let (is, should) = (branch(ours), branch(theirs));
         let kind = kind(ours);
-        // An exception before any instruction: perf does not say where, the trace does.
+        // For an exception before the first instruction, perf has no address, but the trace has one.
         let is_exception = ["syscall", "interrupt", "fault", "reset"].contains(&kind);
         let is_known_better = is_exception && should.0 == 0;
         if !(is_known_better && is.1 == should.1) {
             assert_eq!(is, should, "{name}: line {index}\n{ours}\n{theirs}");
             let should = kind_of_perf(theirs);
-            // Perf takes each indirect branch without a link for a return, a conditional branch that was not taken for one that
-            // leads out, a halt for an interrupt, and knows no exceptions of an ETE.
+            // Perf reports each indirect branch without a link as a return, a conditional branch not taken at the end
+            // of the trace as one taken, and a halt as an interrupt. It does not know exceptions of an ETE.
             let is_argued = match (kind, should.as_str()) {
                 ("jump", "return")
                 | ("trace end jump", "trace end return")
@@ -149,7 +171,7 @@ fn compare(name: &str) {
         let mut found = words.filter_map(|word| u64::from_str_radix(word, 16).ok());
         found.next_back().expect("an address")
     };
-    let theirs = golden(&folder, name, "script-i1i");
+    let theirs = without_cancelled(&folder, name, "script-i1i");
     let theirs: Vec<u64> = theirs.lines().map(address).collect();
     for every in [1, 7] {
         let ours = of_perf(&folder, name, &["branches", "--every", &every.to_string()]);
@@ -181,17 +203,17 @@ fn branches_and_instructions_are_those_of_perf() {
     }
 }
 
-/// Symbols of which perf takes another one than we do: the second of two at one address, and in place of `malloc` one of
-/// which the address is not in the file's text.
+/// Symbols for which perf chooses another one than Kymo: the second of two at one address, and instead of `malloc` one
+/// whose address is not in the file's text.
 const OTHER_SYMBOLS: [(&str, &str); 2] = [
     ("aligned_alloc", "memalign"),
     ("prvCheckForValidListAndQueue.xStaticTimerQueue+", "malloc"),
 ];
 
-/// Where perf's own counts are wrong there is nothing to compare: `ptm-tc2-raw` (a return stack that it does not know of) and
-/// `aosp-perf_kernel` (a module that it does not relocate).
+/// Shares of command, file and function equal those of `perf report`, line by line.
 ///
-/// Shares of command, file and function are those of `perf report`, line by line.
+/// Captures for which perf's own counts are wrong are not compared: `ptm-tc2-raw` (perf does not know its return stack)
+/// and `aosp-perf_kernel` (perf does not relocate a module).
 #[test]
 fn hot_spots_are_those_of_perf() {
     let Some(folder) = captures::coresight() else {
@@ -220,7 +242,7 @@ fn hot_spots_are_those_of_perf() {
                 continue;
             };
             let function = words.collect::<Vec<_>>().join(" ");
-            // Address 0 is printed without its 0x.
+            // Perf prints address 0 without its 0x.
             let digits = function.strip_prefix("0x");
             let digits = digits.or(function.strip_prefix("00000000"));
             let hex = digits.map(|digits| u64::from_str_radix(digits, 16));
@@ -243,7 +265,7 @@ fn hot_spots_are_those_of_perf() {
                 )
             })
             .collect();
-        // Of a file without symbols, perf does not name the entries of the linkage table: it lists their addresses.
+        // In a file without symbols, perf lists the entries of the linkage table by address.
         let theirs = expected.clone();
         let is_more = |row: &String| row.ends_with("@plt") && !theirs.contains(row);
         if found.iter().any(is_more) {
@@ -260,7 +282,7 @@ fn hot_spots_are_those_of_perf() {
                 }
             }
         }
-        // Labels within a function are functions to perf; their rows and that of the function are apart, whatever their shares.
+        // Perf treats labels within a function as functions with rows of their own, so these rows are not compared.
         let has_label =
             |row: &String| name == "ricsec-branches-1" && row.contains(" branches branches ");
         found.retain(|row| !has_label(row));
@@ -276,8 +298,8 @@ fn hot_spots_are_those_of_perf() {
     }
 }
 
-/// The profile for AutoFDO is simpleperf's, which gives indirect branches the target 0 where we know the right one: perf
-/// says it too.
+/// The profile for AutoFDO equals simpleperf's, except that simpleperf gives some indirect branches the target 0. Kymo
+/// has the actual target, as perf does.
 #[test]
 fn profiles_are_those_of_simpleperf() {
     let Some(folder) = captures::coresight() else {
@@ -292,7 +314,7 @@ fn profiles_are_those_of_simpleperf() {
     }
 }
 
-/// Binaries of a board that lie beside a recording are found by name and build ID, and no others.
+/// Binaries of a board in the directory of a recording are found by name and build ID, and others are ignored.
 #[test]
 fn binaries_beside_a_recording_are_found_by_name_and_build() {
     let Some(folder) = captures::coresight() else {
@@ -321,8 +343,8 @@ fn binaries_beside_a_recording_are_found_by_name_and_build() {
     assert_eq!(profile(), "");
 }
 
-/// A tracefile for genhtml of a program with debug information: what is summed up at the end of each file is what its
-/// records say, and lines that ran are the instructions that ran.
+/// In a tracefile for genhtml, the sums at the end of each file equal its records, and the counts of lines agree with
+/// those of instructions.
 #[test]
 fn coverage_adds_up() {
     let Some(folder) = captures::coresight() else {
@@ -362,20 +384,20 @@ fn coverage_adds_up() {
         }
     }
     assert!(files > 20, "{files}");
-    // The program was built on Windows: declarations and lines of a file have one spelling, and so one record.
+    // The program was built on Windows, so paths have both separators. Each file still has only one record.
     let sources = || text.lines().filter_map(|line| line.strip_prefix("SF:"));
     let spelled = sources().map(|path| path.replace('\\', "/"));
     let distinct: std::collections::HashSet<_> = spelled.collect();
     assert_eq!(distinct.len(), sources().count());
     assert!(distinct.iter().all(|path| path.rfind(":/") == Some(1)));
-    // A line that is inlined in several functions ran as often as in all of them.
+    // The count of a line that is inlined in several functions is the sum over all of them.
     let memory = text.split("end_of_record");
     let memory: Vec<_> = memory
         .filter(|record| record.contains("/memory.c\n") && record.contains("DA:264,"))
         .collect();
     assert_eq!(memory.len(), 1);
     assert!(memory[0].contains("DA:264,3115\n") && memory[0].contains("\nFN:"));
-    // What an instruction ran, a line ran: xTaskResumeAll's first line.
+    // The first line of xTaskResumeAll has the same count as its first instruction.
     let annotated = stdout(&["annotate", "xTaskResumeAll", &input, "--format", "json"]);
     let first: serde_json::Value =
         serde_json::from_str(annotated.lines().next().expect("a line")).expect("JSON");
@@ -387,7 +409,7 @@ fn coverage_adds_up() {
     assert!(record.contains(&format!("DA:{line},{count}\n")), "{first}");
 }
 
-/// Damage of a trace, what is left out of it and the exit code are the same for whatever reads it.
+/// All subcommands report the same damage, the same omissions and the same exit code.
 #[test]
 fn all_say_the_same_of_a_damaged_trace() {
     let Some(folder) = captures::coresight() else {
@@ -426,7 +448,7 @@ fn all_say_the_same_of_a_damaged_trace() {
             let output = kymo(&[subcommand, &[&input]].concat());
             assert_eq!(output.status.code(), Some(code), "{input}: {subcommand:?}");
             let printed = String::from_utf8_lossy(&output.stderr);
-            // lcov also misses lines; of durations only those say something that have some.
+            // Only lcov reports missing lines, and only subcommands with durations report uncertain ones.
             let printed = printed.lines().filter(|line| {
                 !line.starts_with("note:")
                     && !line.contains("no debug information")
@@ -443,7 +465,7 @@ fn all_say_the_same_of_a_damaged_trace() {
             .contains("at offset");
         assert!(damaged || code == 0, "{input}");
     }
-    // Packets need no code, and say nothing of it.
+    // `packets` needs no code, so it does not report missing code.
     let output = kymo(&["packets", &snapshot("infrastructure")]);
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
@@ -453,7 +475,8 @@ fn all_say_the_same_of_a_damaged_trace() {
     );
 }
 
-/// A raw buffer is what the same bytes in a snapshot are, with its sources and memory on the command line or in a file.
+/// A raw buffer gives the same result as the same bytes in a snapshot, with its sources and memory described on the
+/// command line or in a file.
 #[test]
 fn raw_buffers_are_described_on_the_command_line() {
     let Some(folder) = captures::coresight() else {
@@ -463,7 +486,7 @@ fn raw_buffers_are_described_on_the_command_line() {
     let expected = stdout(&["hotspots", &snapshot.display().to_string()]);
     let file = |name: &str| snapshot.join(name).display().to_string();
     let ini = |name: &str| std::fs::read_to_string(snapshot.join(name)).expect("a file");
-    // What the snapshot says, as options.
+    // The description in the snapshot, converted to options.
     let device = ini("device_6.ini");
     let value = |text: &str, key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once('='));
@@ -484,7 +507,7 @@ fn raw_buffers_are_described_on_the_command_line() {
         &image,
     ];
     let rows = |text: &str| -> Vec<String> {
-        // A firmware's file has another name beside its path.
+        // The file of a firmware has a second name beside its path.
         let words = text
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -494,13 +517,13 @@ fn raw_buffers_are_described_on_the_command_line() {
     assert_eq!(rows(&found), rows(&expected));
     let report = stdout(&[&["report"], &given[..], &[&buffer]].concat());
     assert!(report.contains("vPortFree"), "{report}");
-    // The program of which there are symbols is what ran.
+    // The program with the symbols serves as the image of the code.
     let of_program = ["--trace-source", &source, "--elf", &image];
     for (subcommand, expected) in [("hotspots", &found), ("report", &report)] {
         let is = stdout(&[&[subcommand], &of_program[..], &[&buffer]].concat());
         assert_eq!(rows(&is), rows(expected), "{subcommand}");
     }
-    // A trace ID that is in no frame: nothing to show is not a result.
+    // With a trace ID that no frame has, there is nothing to show, which is an error.
     let wrong = source.replace("ETMTRACEIDR", "id=0x6e,ETMTRACEIDR");
     let given = ["--trace-source", &wrong, "--trace-image", &image];
     for subcommand in ["hotspots", "report", "packets", "info"] {
@@ -512,7 +535,7 @@ fn raw_buffers_are_described_on_the_command_line() {
             "{subcommand}: {printed}"
         );
     }
-    // What cannot be honoured is refused.
+    // Options that cannot be honoured are refused.
     let snapshot = snapshot.display().to_string();
     for options in [
         &["--symfs", "/"][..],
@@ -534,7 +557,7 @@ fn functions_of_which_the_file_tells_no_size_are_counted_whole() {
         return;
     };
     let input = folder.join("snapshots/r5f-freertos").display().to_string();
-    // Written in assembler: 34 instructions, twice.
+    // A function written in assembler: 34 instructions, executed twice.
     let name = "HwiP_irq_handler";
     let chosen = stdout(&["hotspots", "--function", name, "--format", "json", &input]);
     let row: serde_json::Value = serde_json::from_str(chosen.trim()).expect("JSON");
@@ -552,7 +575,8 @@ fn functions_of_which_the_file_tells_no_size_are_counted_whole() {
     assert_eq!(ran.sum::<u64>(), 552);
 }
 
-/// Damage with bytes that look like timestamps gives no clock; a call of a trace with timestamps opens with its first instruction.
+/// Damage with bytes that look like timestamps gives no clock. In a trace with timestamps, a call begins with its first
+/// instruction.
 #[test]
 fn times_are_those_of_elements() {
     let Some(folder) = captures::coresight() else {
@@ -576,7 +600,7 @@ fn times_are_those_of_elements() {
     );
     let lines: Vec<_> = opened.lines().skip(1).collect();
     assert!(lines[0].contains("main+0x0"), "{opened}");
-    // A range that shares its last tick follows.
+    // The range behind them begins at the last tick of main.
     let (of_main, behind) = lines.split_at(236);
     assert!(
         of_main.iter().all(|line| line.contains("main+")),

@@ -1,11 +1,11 @@
-//! Counters on the command line: chosen by name, process and value, and printed with them.
+//! Counter events: selected by name, process and value, and printed with them.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// A text of ftrace with counters of one name in two processes.
+/// Text of ftrace with counters of the same name in two processes.
 const TEXT: &str = "# tracer: nop\n#
  app-100 [000] ..... 10.000000: tracing_mark_write: C|100|queued|5
  bpp-200 [001] ..... 10.000100: tracing_mark_write: C|200|queued|9223372036854775807
@@ -19,7 +19,7 @@ fn input(folder: &tempfile::TempDir, text: &str) -> PathBuf {
     file
 }
 
-/// What a command prints.
+/// Runs `kymo` on a text, and returns its stdout.
 fn run(arguments: &[&str], text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
@@ -61,7 +61,7 @@ fn counters_are_chosen_by_name_process_and_value() {
     assert_eq!(shown(&["--where", "label == load"]), some(&[2]));
     let both = ["--where", "process == 100", "--event", "q*"];
     assert_eq!(shown(&both), some(&[0, 3]));
-    // Trees choose the same.
+    // The tree of calls has the same events.
     let tree = run(&["show", "--where", "value > 7"], TEXT);
     assert_eq!(tree.matches("queued = ").count(), 2, "{tree}");
     assert!(tree.contains("queued = 9223372036854775807"), "{tree}");
@@ -84,7 +84,7 @@ fn other_processors_switches_are_not_shown() {
     ];
     let text = switches.map(switch).concat();
     let text = format!("# tracer: nop\n#\n{text}");
-    // The first of each processor tells who it had; the tree has the others.
+    // The first switch of each processor only shows which thread was running; the tree has the others.
     let all = run(&["show"], &text);
     assert_eq!(all.matches("=>").count(), 3, "{all}");
     let one = run(&["show", "--cpu", "1"], &text);

@@ -1,4 +1,4 @@
-//! The same numbers in all subcommands: `info`, `report`, `calls` and every export, of every kind of source.
+//! `info`, `report`, `calls` and all exports have the same counts, for all kinds of source.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use kymo_fixtures::captures;
 use serde_json::Value;
 
-/// What a run printed to stdout and stderr. Damaged input is no failure here: what can be read is counted.
+/// Runs `kymo`, and returns stdout and stderr. Damaged input is no failure here: the readable parts are counted.
 fn kymo(arguments: &[&str]) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -21,7 +21,7 @@ fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A capture of each kind of source.
+/// Captures of each kind of source.
 fn sources() -> Vec<PathBuf> {
     let own = [
         "demo",
@@ -50,7 +50,7 @@ fn sources() -> Vec<PathBuf> {
     sources
 }
 
-/// The number in front of a word in the note of an export.
+/// Parses the number before a word in the note of an export.
 fn reported(note: &str, word: &str) -> u64 {
     let notes = note.lines().filter(|line| line.starts_with("note: "));
     let parts = notes.flat_map(|line| line.split([',', ':']));
@@ -99,7 +99,7 @@ fn counts_agree_whoever_counts() {
                 assert!(lines.iter().all(|line| named(&line)), "{input}");
             }
         }
-        // Calls: those of the table, and one by one.
+        // The table and the list of calls have the same number of calls.
         let count = |options: &[&str]| {
             let rows =
                 objects(&kymo(&[&["report", "--format", "json"], options, &[input]].concat()).0);
@@ -122,7 +122,7 @@ fn counts_agree_whoever_counts() {
     }
 }
 
-/// The rows of a table by name: names may share all that they are sorted by.
+/// Sorts the rows of a table, because those with equal sort keys have no fixed order.
 fn table(input: &str) -> Vec<String> {
     let mut rows: Vec<_> = objects(&kymo(&["report", "--format", "json", input]).0)
         .into_iter()
@@ -166,7 +166,7 @@ fn tables_of_ctf_exports_are_those_of_their_sources() {
     }
 }
 
-/// Times of a clock that was ahead are put right for all.
+/// All subcommands use the repaired times of a clock that was ahead.
 #[test]
 fn a_trace_ends_at_the_same_time_for_all() {
     let input = captures::zephyr_instrumentation().join("instr_default/cap1/11_dump_trace.bin");
@@ -180,7 +180,7 @@ fn a_trace_ends_at_the_same_time_for_all() {
     assert_eq!(info["streams"][0]["end_ns"], 164_865_400);
 }
 
-/// What ran passed by the wall, too, also where calls were lost that others of their function are within.
+/// No total exceeds the wall time, even if calls were lost that contain other calls of the same function.
 #[test]
 fn no_total_exceeds_the_wall() {
     let Some(folder) = captures::ftrace() else {
@@ -206,7 +206,8 @@ fn no_total_exceeds_the_wall() {
     assert!(rows > 1_000, "{rows}");
 }
 
-/// The parts of a trace add up to it, although the kernel states other durations than the times of its lines.
+/// The self times in parts of a trace add up to those of the whole, although the durations stated by the kernel differ
+/// from the times of its lines.
 #[test]
 fn self_times_of_parts_add_up() {
     let Some(folder) = captures::ftrace() else {
@@ -232,7 +233,7 @@ fn self_times_of_parts_add_up() {
     }
 }
 
-/// Two recordings of programs that have functions of the same names.
+/// Uses two recordings of programs that have functions of the same names.
 #[test]
 fn functions_of_one_name_are_told_apart_by_their_space() {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -269,12 +270,12 @@ fn functions_of_one_name_are_told_apart_by_their_space() {
         of_leaf.len() == 2 && of_leaf.iter().all(|line| line.contains("\"space\":")),
         "{json}"
     );
-    // One recording has one of each.
+    // One recording has only one function of each name, so the table needs no column for spaces.
     let (table, _) = kymo(&["report", "--elf", elf, &format!("{path}/one")]);
     assert!(!table.contains("SPACE"), "{table}");
 }
 
-/// An export says how many of its events are no records of the trace, so that both counts agree.
+/// An export reports the number of its events that are no records of the trace, so that the counts agree.
 #[test]
 fn events_that_an_export_adds_are_counted() {
     let folder = tempfile::tempdir().unwrap();

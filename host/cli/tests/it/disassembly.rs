@@ -1,4 +1,4 @@
-//! Traces disassembled, against perf's script for that (`arm-cs-trace-disasm.py`, which runs objdump).
+//! `kymo disasm`, compared with perf's script `arm-cs-trace-disasm.py`, which runs objdump.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use kymo_fixtures::captures;
 
 use crate::coresight::{golden, of_perf};
 
-/// An instruction: the low bits of its address, its opcode and mnemonic. The script lists offsets in files, we addresses.
+/// An instruction: the low bits of its address, its opcode and mnemonic. The low bits are comparable, although the
+/// script lists offsets in files, and Kymo addresses.
 type Instruction<'a> = (u64, &'a str, &'a str);
 
 fn instruction(line: &str) -> Option<Instruction<'_>> {
@@ -18,12 +19,12 @@ fn instruction(line: &str) -> Option<Instruction<'_>> {
     Some((address & 0xfff, opcode, words.next()?))
 }
 
-/// Mnemonics of one opcode that differ: conditions and cache maintenance have two names.
+/// Different mnemonics for one opcode: some conditions and cache maintenance instructions have two names.
 const ALIASES: [(&str, &str); 3] = [("b.lo", "b.cc"), ("b.hs", "b.cs"), ("sys", "dc")];
 
-/// Each instruction of the script's is one of ours, in their order. We have more: the script lists what ran from one branch to
-/// the next one, so not what comes first behind an interruption of the trace, nor what is behind the last branch.
-/// In a loop it cannot be seen in which round that is, so only the number of such places is compared.
+/// Kymo lists each instruction of the script in the same order, and more: the script lists the instructions from one
+/// branch to the next, so not the first ones behind an interruption of the trace, nor those behind the last branch.
+/// Within a loop, the iteration of an interruption is unknown, so only the number of such positions is compared.
 #[test]
 fn instructions_are_those_of_the_script() {
     let Some(folder) = captures::coresight() else {
@@ -32,7 +33,7 @@ fn instructions_are_those_of_the_script() {
     for (name, count) in [("ricsec-fib-1", 77_438), ("ricsec-branches-1", 74_912)] {
         let ours = of_perf(&folder, name, &["disasm", "--no-source"]);
         let mut found = Vec::new();
-        // Before which instructions the trace is interrupted.
+        // Indexes of the instructions before which the trace is interrupted.
         let mut interrupted = BTreeSet::new();
         for line in ours.lines() {
             match line.trim_start().starts_with("--") {

@@ -1,4 +1,4 @@
-//! `kymo report --fdd` beside what fdd itself prints of the same calls.
+//! `kymo report --fdd`, compared with the output of fdd for the same calls.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use kymo_fixtures::captures;
 
-/// What fdd printed, without its comments.
+/// Reads the output of fdd, without its comments.
 fn golden(name: &str) -> Option<Vec<String>> {
     let folder = captures::ftrace()?.join("amd64/duration");
     let packed = folder.join(format!("{name}.xz"));
@@ -16,7 +16,7 @@ fn golden(name: &str) -> Option<Vec<String>> {
     };
     let text = String::from_utf8(bytes).unwrap();
     let lines = text.lines().skip(1);
-    // What -z adds.
+    // Lines that the option -z adds.
     let added = [
         "# Trace stats",
         "total functions",
@@ -27,7 +27,7 @@ fn golden(name: &str) -> Option<Vec<String>> {
     Some(lines.map(|line| line.trim_end().to_owned()).collect())
 }
 
-/// The calls that fdd read, as a file.
+/// Unpacks the input of fdd into a file.
 fn input(name: &str, folder: &tempfile::TempDir) -> Option<PathBuf> {
     let packed = captures::ftrace()?.join("amd64/duration").join(name);
     let path = folder.path().join(name);
@@ -47,8 +47,8 @@ fn ours(input: &PathBuf, options: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Whether two listings have the same rows in an order by the same values: fdd's order of equal ones is that in which they
-/// stand in its input.
+/// Asserts that two listings have the same rows and the same order of sort keys. Rows with equal keys may differ in
+/// order: fdd keeps that of its input.
 fn agree(golden: &[String], ours: &[String], what: &str) {
     assert_eq!(golden.len(), ours.len(), "{what}");
     assert_eq!(golden[..2], ours[..2], "{what}");
@@ -105,7 +105,7 @@ fn the_table_is_that_of_fdd() {
     assert_eq!(differ.take(5).collect::<Vec<_>>(), []);
 }
 
-/// A line tells the CPU where its call returned: what other tasks did there before is no reason to take time from it.
+/// The CPU of a line is the one on which the call returned. Calls of other tasks there must not shorten it.
 #[test]
 fn whole_calls_last_as_long_as_their_lines_say() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn whole_calls_last_as_long_as_their_lines_say() {
         let [function, count, total, ..] = words[..] else {
             continue;
         };
-        // fdd counts a function within itself twice, and rounds the time of each call down.
+        // fdd counts the time of recursive calls twice, and rounds the time of each call down.
         let (count, total): (u64, u64) = (count.parse().unwrap(), total.parse().unwrap());
         compared += usize::from((total..=total + count).contains(&totals[function]));
         assert!(totals[function] <= total + count, "{line}");
@@ -155,7 +155,7 @@ fn the_table_of_a_trace_dat_is_that_of_its_text() {
     }
 }
 
-/// In text, a call without others in it is one line.
+/// In text, a call without callees is one line.
 #[test]
 fn calls_of_one_line_count() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! The recordings that the transcripts read: what happens in them, and that the committed files
-//! are just that.
+//! Recordings for the transcripts: generates them, and checks that the committed files are identical.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,7 +11,7 @@ use kymo_wire::items::{TIME, USER};
 use kymo_wire::link::Identity;
 use kymo_wire::packet::{ITEM_STREAM, PacketHeader};
 
-/// The layout of a 64-bit Linux process.
+/// Layout of a 64-bit Linux process.
 const LINUX: Layout = Layout {
     shape: Shape::Wide,
     word: WordSize::Bits64,
@@ -27,12 +26,12 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
 }
 
-/// Records by the names of functions, a tick (40 ns) at a time.
+/// Builder of a recording, with functions given by name, and times in ticks (40 ns for a clock of 25 MHz).
 struct Story {
     encoder: Encoder,
     functions: HashMap<String, u64>,
     ticks: u64,
-    /// Who runs. A packet says who did when it was begun.
+    /// The running thread. A packet has the thread that ran at its begin.
     thread: u64,
 }
 
@@ -46,7 +45,7 @@ impl Story {
             (words.next_back().expect("a name").to_owned(), address)
         });
         let mut encoder = Encoder::new(layout, number, thread);
-        // Packets end where the story says.
+        // Large enough that packets end only at `close`.
         encoder.packet_bytes = 4096;
         if layout == LINUX {
             encoder.flags = PacketHeader::FLAG_THREAD;
@@ -59,7 +58,7 @@ impl Story {
         }
     }
 
-    /// Something happens so many ticks after what was before.
+    /// Adds a record, a number of ticks after the last one.
     fn after(&mut self, ticks: u64, op: &Op) -> &mut Self {
         self.ticks += ticks;
         self.encoder.record(self.ticks, op);
@@ -90,12 +89,12 @@ impl Story {
         self
     }
 
-    /// A call of a function that calls none.
+    /// Adds a call without callees.
     fn call(&mut self, ticks: u64, function: &str) -> &mut Self {
         self.enter(10, function).exit(ticks, function)
     }
 
-    /// A thread gets the processor of another.
+    /// Adds a thread switch.
     fn switch(&mut self, from: u64, to: u64) -> &mut Self {
         self.after(10, &Op::SwitchedOutNamed(from))
             .after(20, &Op::SwitchedIn(to));
@@ -103,20 +102,20 @@ impl Story {
         self
     }
 
-    /// Ends the packet.
+    /// Closes the packet.
     fn close(&mut self) -> &mut Self {
         self.encoder.close();
         self.encoder.thread = self.thread;
         self
     }
 
-    /// All packets.
+    /// Closes the last packet and returns all packets.
     fn bytes(&mut self) -> Vec<u8> {
         self.close().encoder.bytes()
     }
 }
 
-/// What a target tells beside its events.
+/// The metadata stream of a target: names of threads and other objects.
 fn names() -> Vec<u8> {
     let mut names = Encoder::metadata(CORTEX_M);
     names.record(0, &Op::ThreadName(MAIN, "main".to_owned()));
@@ -125,9 +124,9 @@ fn names() -> Vec<u8> {
     names.bytes()
 }
 
-/// A Cortex-M with two threads and one interrupt. Everything that a tree has to show happens once:
-/// an orphan, recursion, leaves, markers, an interrupt in the middle of a function and one between
-/// two, a `longjmp`, a call that an exception left, a switch in the middle of a call, a loss, calls that are open at the end.
+/// Recording of a Cortex-M with two threads and one interrupt. It has one case of everything that a tree can show: an
+/// orphan, recursion, leaves, markers, an interrupt within a function and one between two, a `longjmp`, a call
+/// abandoned by an exception, a switch within a call, a loss, and calls that are open at the end.
 fn demo() -> Vec<u8> {
     let mut story = Story::new(CORTEX_M, 0, MAIN);
     let (frame_mark, environment) = (0x0800_0094, 0x2000_0F80);
@@ -148,7 +147,7 @@ fn demo() -> Vec<u8> {
         .after(3, &Op::IsrEnter(15))
         .after(40, &Op::IsrExit(15))
         .exit(10, "compute")
-        // The thrower jumps back into main, past the exits of itself and of its caller.
+        // `thrower` jumps back into main, so its own exit and that of its caller are missing.
         .after(2, &Op::Setjmp(environment))
         .enter(10, "try_call")
         .enter(10, "thrower")
@@ -160,7 +159,7 @@ fn demo() -> Vec<u8> {
         .enter(10, "main")
         .close()
         .enter(10, "worker")
-        // An exception leaves it, of which the trace tells nothing.
+        // An exception abandons the call, without a record.
         .enter(10, "leaf")
         .switch(MAIN, WORKER)
         .enter(5, "worker")
@@ -168,7 +167,7 @@ fn demo() -> Vec<u8> {
         .exit(10, "worker")
         .switch(WORKER, MAIN)
         .exit(10, "worker");
-    // The buffer was full for a while: the packet that ends here says so.
+    // The buffer was full for a while: the packet that ends here counts the discarded events.
     story.encoder.discarded = 37;
     story.close();
     story
@@ -178,8 +177,8 @@ fn demo() -> Vec<u8> {
     [names(), story.bytes()].concat()
 }
 
-/// Two processors whose oldest packets are overwritten: an interrupt within an interrupt, a thread
-/// that wanders from one to the other, two threads of one name, and a clock that is in doubt.
+/// Recording of two processors whose oldest packets are overwritten: a nested interrupt, a thread that migrates between
+/// the processors, two threads of the same name, and a doubtful clock.
 fn processors() -> Vec<u8> {
     const OTHER: u64 = 0x2000_0300;
     let mut names = Encoder::metadata(CORTEX_M);
@@ -219,8 +218,7 @@ fn processors() -> Vec<u8> {
     dump
 }
 
-/// Recording goes off, by a command, while calls are open on both of two processors, and later on
-/// again.
+/// Recording of two processors in which a command turns recording off while both have open calls, and on again later.
 fn windows() -> Vec<u8> {
     let mut first = Story::new(CORTEX_M, 0, MAIN);
     first.enter(10, "main").enter(10, "leaf");
@@ -235,7 +233,7 @@ fn windows() -> Vec<u8> {
     [first.bytes(), second.bytes()].concat()
 }
 
-/// Two threads of a Linux process at the same time, one of which has no name.
+/// Recording of two concurrent threads of a Linux process, one of them without a name.
 fn threads() -> Vec<u8> {
     let mut names = Encoder::metadata(LINUX);
     names.record(0, &Op::ThreadName(4711, "main".to_owned()));
@@ -254,8 +252,8 @@ fn threads() -> Vec<u8> {
     dump
 }
 
-/// A thread of a Linux process that says things in its own words: a record in place, and items, in a stream of
-/// their own; one of them in the middle of a call that makes none, one behind a time that is too far for an item.
+/// Recording of a Linux thread with records of its own: one in its Kymo stream, and RTEMS items in a stream of their
+/// own. One item is within a call that writes none, and one follows a time that does not fit into an item.
 fn items() -> Vec<u8> {
     const LATE: u64 = 25_000 + 5_000_000;
     let mut names = Encoder::metadata(LINUX);
@@ -292,7 +290,7 @@ fn items() -> Vec<u8> {
     let mut packet = vec![0; front];
     header.write(LINUX, &mut packet).expect("there is room");
     for (time, id, data) in items {
-        // An id of 10 bits, and the rest of the time: 22 bits, or 54 of one that is only a time.
+        // An id of 10 bits; the other bits are the time: 22 with data, or 54 in an item that is only a timestamp.
         let head = u64::from(id) | time << 10;
         match data {
             Some(data) => {
@@ -308,8 +306,8 @@ fn items() -> Vec<u8> {
     [names.bytes(), story.bytes(), packet].concat()
 }
 
-/// Two processors that know the time of day, with clocks of their own: that of the second is a tenth of
-/// a second ahead, and slow.
+/// Recording of two processors that know the time of day and have clocks of their own. The clock of the second one is
+/// 0.1 s ahead, and slow.
 fn dates() -> Vec<u8> {
     const START: u64 = 1_795_281_605_000_000_000;
     let mut dump = Vec::new();
@@ -329,7 +327,7 @@ fn dates() -> Vec<u8> {
     dump
 }
 
-/// The type of a record of Zephyr's instrumentation.
+/// Type of a record of Zephyr's instrumentation.
 #[derive(Clone, Copy)]
 enum Zephyr {
     Entry = 0,
@@ -338,9 +336,9 @@ enum Zephyr {
     SwitchedOut = 4,
 }
 
-/// A dump of Zephyr's own instrumentation, of a 32-bit target with names of 8 bytes: an exit whose
-/// entry was overwritten, a thread whose name fills its field, a switch with a call between its two
-/// halves, a step back in time, a call that is open at the end, console text around it all.
+/// Dump of Zephyr's own instrumentation from a 32-bit target with names of 8 bytes: an exit whose entry was
+/// overwritten, a thread whose name fills its field, a call between the two halves of a switch, a clock that steps
+/// back, a call that is open at the end, and console text before and behind the dump.
 fn zephyr_trace() -> Vec<u8> {
     use Zephyr::{Entry, Exit, SwitchedIn, SwitchedOut};
     const COMPUTE: u32 = 0x0800_0035;
@@ -384,7 +382,7 @@ fn zephyr_trace() -> Vec<u8> {
     bytes
 }
 
-/// A profile of the same target. One function's sum is negative.
+/// Profile table of the same target. The sum of one function is negative.
 fn zephyr_profile() -> Vec<u8> {
     let mut bytes = b"-*-#".to_vec();
     for (function, ns) in [
@@ -407,12 +405,12 @@ fn raw(identity: &Identity, dump: &[u8]) -> Vec<u8> {
     file
 }
 
-/// All recordings, by the names of their files.
+/// All recordings with the names of their files.
 fn recordings() -> Vec<(&'static str, Vec<u8>)> {
     let demo = raw(&identity(CORTEX_M), &demo());
     let cut = demo[..demo.len() - 6].to_vec();
     let mut damaged = demo.clone();
-    // The magic number of the second packet of the processor.
+    // The magic number of the processor's second packet.
     let magic = 0xC1FC_1FC1_u32.to_le_bytes();
     let mut packets = demo
         .windows(4)
@@ -440,7 +438,7 @@ fn recordings() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Writes or compares one file.
+/// Compares one file, or writes it if `UPDATE_FIXTURES` is set.
 fn check(path: &Path, expected: &[u8]) {
     if std::env::var_os("UPDATE_FIXTURES").is_some() {
         fs::write(path, expected).expect("fixtures can be written");

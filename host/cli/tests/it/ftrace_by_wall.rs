@@ -1,14 +1,14 @@
-//! Text of function graphs that does not say when calls began, or which thread had a CPU.
+//! Text of function graphs without the begins of calls, or without thread switches, so that times are wall times.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The header of a function graph.
+/// Header of a function graph.
 const HEADER: &str = "# tracer: function_graph\n#\n";
 
-/// Lines of Linux 6.1 (amd64, `tracing_thresh` of 1 ms): calls at their exits alone.
+/// Lines of Linux 6.1 (amd64, `tracing_thresh` of 1 ms), which has only the exits of calls.
 const AT_EXITS: &str = "\
   204.063959 |   0)    <idle>-0    | * 15704.52 us |        } /* amd_e400_idle */
   204.063969 |   0)    <idle>-0    | * 15719.52 us |      } /* arch_cpu_idle */
@@ -62,7 +62,7 @@ const LATE_LEAF: &str = "\
    60.796992 |   1)     sh-103     | + 11.527 us   |              } /* thread_group_cputime */
 ";
 
-/// What `kymo` prints of a text in a file, or in a pipe, and what it says besides.
+/// Runs `kymo` on a text in a file or a pipe, and returns stdout and stderr.
 fn kymo(arguments: &[&str], text: &str, is_pipe: bool) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
@@ -108,7 +108,7 @@ fn times_without_switches_are_said_to_be_by_the_wall() {
             );
         }
     }
-    // Where the kernel reports switches, which thread had the CPU is known.
+    // With switches in the trace, the threads on each CPU are known.
     let switch = "  204.064120 |   0)   rcu_pre-15   |               |  /* sched_switch: prev_comm=rcu_preempt prev_pid=15 \
                   prev_prio=120 prev_state=I ==> next_comm=swapper/0 next_pid=0 next_prio=120 */\n";
     let (_, errors) = kymo(&["report"], &format!("{AT_EXITS}{switch}"), false);
@@ -116,7 +116,7 @@ fn times_without_switches_are_said_to_be_by_the_wall() {
     assert!(!errors.contains("all times are by the wall"), "{errors}");
 }
 
-/// Of a function: when its call began and ended, how long it took, and without what it called.
+/// Returns begin, end, wall time and self time of a function's call.
 fn call(calls: &str, function: &str) -> [i64; 4] {
     let mut calls = calls
         .lines()
@@ -137,7 +137,7 @@ fn a_call_whose_entry_was_written_behind_an_interrupt_began_before_that() {
     );
     let [.., own] = call(&calls, "page_remove_rmap");
     assert_eq!(own, 3_676);
-    // Parts of the time agree.
+    // A window before the line of its entry also has the call.
     let part = [
         "report",
         "--format",
@@ -149,7 +149,7 @@ fn a_call_whose_entry_was_written_behind_an_interrupt_began_before_that() {
     ];
     let (report, _) = kymo(&part, LATE, false);
     assert!(report.contains("unlock_page_memcg"), "{report}");
-    // What came through a pipe has been given out already.
+    // With a pipe, events before the interrupt have already been passed on, so the call begins late.
     let (calls, errors) = kymo(&["calls", "--format", "json"], LATE, true);
     assert!(
         errors.contains("1 calls began before their lines"),
@@ -164,7 +164,7 @@ fn a_leaf_call_written_behind_an_interrupt_does_not_delay_what_follows() {
     assert!(!errors.contains("interrupt"), "{errors}");
     let leaf = call(&calls, "_raw_read_unlock");
     assert_eq!(leaf, [60_795_537_698, 60_796_979_000, 1_441_302, 922_761]);
-    // Without the call around it, what is in front of it does not wait either.
+    // Without an open caller, earlier events are passed on as well, so the call begins late.
     let (_, within) = LATE_LEAF.split_once('\n').unwrap();
     for (text, is_pipe) in [(LATE_LEAF, false), (LATE_LEAF, true), (within, false)] {
         let (calls, errors) = kymo(&["calls", "--format", "json"], text, is_pipe);

@@ -1,4 +1,4 @@
-//! Texts of ftrace on the command line.
+//! Text of ftrace as an input of all subcommands.
 
 use std::fs;
 use std::process::Command;
@@ -24,12 +24,12 @@ const TEXT: &str = "\
   100.000080 |   0)    sh-7      |   5.000 us    |    leaf();
 ";
 
-/// What `kymo` prints of [`TEXT`], and what it says besides.
+/// Runs `kymo` on [`TEXT`], and returns stdout and stderr.
 fn kymo(arguments: &[&str]) -> (String, String) {
     kymo_of(TEXT, arguments)
 }
 
-/// The same of another text.
+/// Like [`kymo`], on another text.
 fn kymo_of(text: &str, arguments: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
@@ -80,7 +80,7 @@ fn times_of_open_calls_are_marked_in_the_tree() {
     for row in rows(&text).iter().filter(|row| row["depth"] == 0) {
         assert_eq!(row["at_least"], row["function"] == "vfs_write", "{row}");
     }
-    // Nothing to mark, and no column for it.
+    // Without uncertain times there is no column for marks.
     let (text, errors) = kymo(&["graph", "--thread", "0"]);
     assert!(
         !text.contains('≥') && !errors.contains('≥'),
@@ -111,7 +111,7 @@ fn a_text_is_shown_while_it_comes() {
                 let _ = sender.send(line);
             }
         });
-        // The input is open, and nothing more comes.
+        // The input stays open without further lines, so the events must be shown immediately.
         let wait = std::time::Duration::from_secs(60);
         let mut shown = std::iter::from_fn(|| lines.recv_timeout(wait).ok());
         assert!(shown.any(|line| line.contains("vfs_read")), "{arguments:?}");
@@ -120,7 +120,7 @@ fn a_text_is_shown_while_it_comes() {
     }
 }
 
-/// The text begins within two calls.
+/// Text that begins within three calls, of which two have exits with durations.
 const BEGUN: &str = "\
 # tracer: function_graph
 #
@@ -149,7 +149,7 @@ fn a_call_of_which_only_the_end_is_in_the_text_took_what_its_exit_states() {
         rows.find(|row| row["function"] == name).unwrap().clone()
     };
     let inner = row(&table, "inner");
-    // By the wall 150; on the CPU at least what it called.
+    // The wall time is 150 us; the time on the CPU is at least that of the callees.
     for (member, value) in [
         ("count", 1),
         ("orphans", 0),
@@ -179,7 +179,7 @@ fn a_call_of_which_only_the_end_is_in_the_text_took_what_its_exit_states() {
         .iter()
         .filter_map(|call| call["function"].as_str())
         .collect();
-    // How long the last one took is not known.
+    // The duration of the last one is unknown.
     assert_eq!(names, ["outer", "unknown"], "{calls:?}");
     assert_eq!(calls[0]["begin_ns"], 99_999_650_000_i64);
     assert!(calls[1]["begin_ns"].is_null());
@@ -210,7 +210,7 @@ fn what_is_written_as_ftraces_text_is_read_back() {
     };
     let shown = run(&["show", "--format", "ftrace"], &path);
     assert!(shown.contains("} /* k_sem_take (no wait) */"), "{shown}");
-    // The end of the last call is not in the trace, and none is invented.
+    // The last call has no end in the trace, so it has none in the output.
     assert!(shown.contains("/* vfs_write(): still open */"), "{shown}");
     assert!(!shown.contains("} /* vfs_write"), "{shown}");
     let again = folder.path().join("again.txt");
@@ -229,7 +229,7 @@ fn what_is_written_as_ftraces_text_is_read_back() {
     assert_eq!(table(&path).len(), 4);
 }
 
-/// What the tracer `function` writes, which records no ends.
+/// Text of the tracer `function`, which records no exits.
 const FUNCTIONS: &str = "\
 # tracer: function
 #
@@ -259,7 +259,7 @@ fn calls_without_ends_have_counts_and_no_times() {
     for member in ["total_max_ns", "self_max_ns", "avg_ns", "max_ns"] {
         assert!(row[member].is_null(), "{member}: {row}");
     }
-    // An export holds them as they are.
+    // An export has the same calls.
     let folder = tempfile::tempdir().unwrap();
     let (text, ctf) = (
         folder.path().join("functions.txt"),
@@ -277,7 +277,7 @@ fn calls_without_ends_have_counts_and_no_times() {
     check(&run(&[&columns[..], &[ctf]].concat()));
 }
 
-/// What `function_graph` writes without durations (`nofuncgraph-duration`), behind the columns of times.
+/// Text of `function_graph` without durations (`nofuncgraph-duration`), without the column of times.
 const WITHOUT_DURATIONS: [&str; 6] = [
     "0)     ls-113     |  vfs_read() {",
     "0)     ls-113     |    rw_verify_area() {",
@@ -321,7 +321,7 @@ fn durations_that_a_text_without_times_does_not_state_are_unknown() {
     let (lines, errors) = kymo_of(&text, &["show", "--format", "ftrace-duration"]);
     assert!(!lines.contains("vfs_read"), "{lines}");
     assert!(errors.contains("4 calls left out"), "{errors}");
-    // With times, they follow from these.
+    // With times in the text, durations are computed from these.
     let times = [480, 481, 483, 487, 490, 500];
     let lines = times.iter().zip(WITHOUT_DURATIONS);
     let text: String = lines
@@ -374,10 +374,10 @@ fn switches_to_and_from_the_idle_task_are_shown() {
         "sh:7 => idle",
     ];
     assert_eq!(found.collect::<Vec<_>>(), expected, "{shown}");
-    // Of one thread's switches it is not known who follows.
+    // With only one thread's switches shown, the next thread is unknown.
     let (shown, _) = kymo_of(&text, &["show", "--thread", "cat"]);
     assert!(!shown.contains("idle"), "{shown}");
-    // Where nothing but the functions of the idle task tells.
+    // Without records of switches, the functions of the idle task show them.
     let (shown, _) = kymo(&["show"]);
     let idle = shown.find("sh:7 => idle").unwrap();
     assert!(idle < shown.find("tick_irq_exit").unwrap(), "{shown}");
@@ -406,7 +406,7 @@ fn there_is_a_column_of_cpus_where_the_text_has_one() {
     assert_eq!(heading, ["TIME", "[s]", "DURATION", "THREAD", "CALLS"]);
 }
 
-/// A note says what would name functions that have no names: the kernel's are in no ELF file.
+/// For functions without names, a note recommends kallsyms, because no ELF file has the kernel's names.
 #[test]
 fn functions_of_a_kernel_without_symbols_want_kallsyms() {
     let Some(captures) = kymo_fixtures::captures::ftrace() else {
@@ -456,7 +456,7 @@ fn thread_groups_are_the_processes_of_threads() {
     };
     let text = [
         head,
-        // The thread is met before its line tells the process.
+        // A switch names the thread before the line that has its process.
         &line(
             "<idle>-0",
             "-------",
@@ -482,7 +482,7 @@ fn thread_groups_are_the_processes_of_threads() {
         let named = format!("\"pid\":{process},\"name\":\"process_name\"");
         assert!(file.contains(&named), "{file}");
     }
-    // A text without that column has no processes.
+    // A text without the column TGID has no processes.
     let output = {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.txt");
@@ -551,7 +551,8 @@ CPU:0 [LOST 3 EVENTS]
     }
 }
 
-/// In text without times, too, where calls took less than what they called by what the text says.
+/// Durations equal those of the text, also without times, and even if the text states longer durations for callees than
+/// for their caller.
 #[test]
 fn durations_are_those_of_the_text_where_callees_took_longer() {
     let text = "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n \

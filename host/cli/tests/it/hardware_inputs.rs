@@ -1,4 +1,4 @@
-//! Inputs of hardware trace that say too little of themselves, and those that are shown beside others.
+//! Inputs of hardware trace with an incomplete description, and inputs combined with other traces (`--with`).
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -57,15 +57,15 @@ fn a_layout_that_the_bytes_do_not_have_is_told() {
             );
             assert!(printed.contains(expected), "{subcommand} {name}: {printed}");
         }
-        // As it is, nothing is said.
+        // The unchanged input gives no such message.
         let output = kymo(&["packets", &input]);
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(!printed.contains("layout"), "{name}: {printed}");
     }
 }
 
-/// An ITM's buffer: samples of the program counter at these addresses, `None` while the core slept, each a thousand ticks
-/// behind the other.
+/// Creates an ITM's buffer with samples of the program counter, 1000 ticks apart; `None` is a sample of a sleeping
+/// core.
 fn samples(addresses: &[Option<u32>]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 0, 0, 0x80];
     for address in addresses {
@@ -81,7 +81,7 @@ fn samples(addresses: &[Option<u32>]) -> Vec<u8> {
     bytes
 }
 
-/// Describes an ITM's buffer beside it.
+/// Writes an ITM's buffer and a description of it.
 fn described(folder: &Path, bytes: &[u8]) -> String {
     std::fs::write(folder.join("itm.bin"), bytes).expect("a buffer");
     let text = "buffer = 'itm.bin'\nframes = 'none'\n[[source]]\nprotocol = 'ITM'\n";
@@ -97,7 +97,7 @@ fn samples_of_the_program_counter_are_a_profile_of_their_own() {
     };
     let program = folder.join("snapshots/r5f-freertos/freertos.out");
     let program = program.display().to_string();
-    // Within vPortFree, pvPortMalloc and no function.
+    // Addresses within vPortFree, within pvPortMalloc, and outside of all functions.
     let listed = ["report", "--format", "json"];
     let snapshot = folder.join("snapshots/r5f-freertos").display().to_string();
     let functions = lines(&stdout(&[&listed[..], &[&snapshot]].concat()));
@@ -145,7 +145,7 @@ fn samples_of_the_program_counter_are_a_profile_of_their_own() {
         ("pvPortMalloc", 1),
     ];
     assert_eq!(rows, expected.map(|(name, count)| (name.to_owned(), count)));
-    // They are said to be samples, and are not taken for calls.
+    // The report calls them samples, and does not count them as calls.
     let output = kymo(&["report", "--samples", &input]);
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -158,7 +158,7 @@ fn samples_of_the_program_counter_are_a_profile_of_their_own() {
         printed.contains("8 samples of the program counter: --samples shows"),
         "{printed}"
     );
-    // In a part of the trace there are fewer of them.
+    // A part of the trace has fewer samples.
     let part = ["--begin", "3000", "--end", "5000"];
     let part = lines(&stdout(&[&options[..], &part].concat()));
     let count: u64 = part.iter().filter_map(|row| row["samples"].as_u64()).sum();
@@ -172,7 +172,7 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
     };
     let zephyr = zephyr.join("ctf_native_sample").display().to_string();
     let software = lines(&stdout(&["show", "--events", "--format", "json", &zephyr]));
-    // A text at each event `idle`, by a clock of a million ticks a second that begins with the first one.
+    // A text at each event `idle`, with a clock of 1 MHz that starts at the first one.
     let (mut bytes, mut last) = (vec![0, 0, 0, 0, 0, 0x80], None);
     for event in software.iter().filter(|event| event["name"] == "idle") {
         let now = event["time_ns"].as_u64().expect("a time") / 1000;
@@ -202,7 +202,7 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
         let time = |event: &Value| event["time_ns"].as_i64().expect("a time");
         assert!((time(text) - time(idle)).abs() <= 1000, "{text}\n{idle}");
     }
-    // Calls and threads are those of the software; exports have both.
+    // Calls and threads are those of the software trace; exports have both traces.
     let export = made.path().join("both.json").display().to_string();
     stdout(
         &[
@@ -213,7 +213,7 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
     );
     let export = std::fs::read_to_string(export).expect("an export");
     assert!(export.matches("\"idle\"").count() >= 40);
-    // Also where the input alone would be converted as it is.
+    // Also for an output format for which the raw records of a single input would be copied.
     let export = made.path().join("both.ctf").display().to_string();
     stdout(&[&["export", "--to", "ctf", "-o", &export][..], &together].concat());
     let again = lines(&stdout(&[&shown[..], &[&export]].concat()));
@@ -241,7 +241,7 @@ fn times_of_64_bits_choose_as_the_trace_has_them() {
     let last = all.last().expect("ranges")["timestamp"].as_u64();
     let last = last.expect("a timestamp");
     assert!(last > 1 << 63, "{last}");
-    // As the trace has it, and as `calls` shows it.
+    // The time as in the trace, and as `calls` shows it.
     let chosen = ranges(&last.to_string());
     assert!(!chosen.is_empty() && chosen.len() < all.len(), "{last}");
     assert_eq!(chosen, ranges(&(last - (1 << 63)).to_string()));
@@ -275,10 +275,51 @@ fn a_counter_that_passes_what_times_can_be_goes_on() {
     assert_eq!(of("end_ticks") - of("start_ticks"), 225, "{info}");
 }
 
+/// Atoms: of the load, then of the return; of a store none.
+#[test]
+fn loads_with_atoms_of_their_own_are_followed() {
+    const HERE: u64 = 0x40_0000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let code = [0xd503_201f_u32, 0xf940_0041, 0xf900_0041, 0xd65f_03c0].map(u32::to_le_bytes);
+    std::fs::write(path("code"), code.concat()).expect("code");
+    let mut trace = Trace::new(false);
+    for _ in 0..5 {
+        trace = trace.at(1, HERE);
+        trace.bytes.extend([0xf7, 0xf7]);
+    }
+    std::fs::write(path("trace"), &trace.bytes).expect("a trace");
+    let image = format!("{}@{HERE:#x}", path("code"));
+    let source =
+        "ETMv4,id=0x10,cpu=0,TRCCONFIGR=0x803,TRCIDR0=0x8000e87,TRCIDR1=0x4100f463,TRCIDR2=0x488";
+    let options = ["--trace-source", source, "--trace-frames", "none"];
+    let trace = path("trace");
+    let rest = ["--trace-image", &image, &trace];
+    let ranges = stdout(&[&["ranges"], &options[..], &rest].concat());
+    let has = |text: &str| ranges.matches(text).count();
+    assert_eq!(
+        has("exec range=0x400000:[0x400008] num_i(2) last_sz(4) (ISA=A64) E LD.ST"),
+        5,
+        "{ranges}"
+    );
+    assert_eq!(
+        has("exec range=0x400008:[0x400010] num_i(2) last_sz(4) (ISA=A64) E iBR"),
+        5,
+        "{ranges}"
+    );
+    let rest = [&rest[..], &["--format", "json"]].concat();
+    let spots = stdout(&[&["hotspots"], &options[..], &rest].concat());
+    let spots = lines(&spots);
+    let counts = spots
+        .iter()
+        .filter_map(|line| line["instructions"].as_u64());
+    assert_eq!(counts.sum::<u64>(), 20, "{spots:?}");
+}
+
 #[test]
 fn recordings_without_a_time_in_common_are_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Both by the clock of the kernel.
+    // Both recordings use the clock of the kernel.
     let recorded = |name: &str, from: u64| {
         let mut perf = recording(true, |perf| {
             perf.at(from).comm(1, "first");

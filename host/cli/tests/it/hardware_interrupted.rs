@@ -1,14 +1,14 @@
-//! Branches whose targets an interrupt came to before they ran, and profiles of addresses within a run.
+//! Branches with an interrupt at their target before it executes, and profiles of addresses within a run.
 
 use std::process::Command;
 
 use kymo_fixtures::etmv4::{Trace, recording};
 use kymo_fixtures::perf_data::AUX_RAW;
 
-/// Where the code is: three instructions.
+/// Address of the code, which has three instructions.
 const HERE: u64 = 0x40_0000;
 
-/// What a subcommand says of a recording with this trace.
+/// Runs a subcommand on a recording with this trace, and returns its stdout.
 fn stdout(trace: &Trace, words: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let words_of_code = [0xd503_201fu32, 0xd503_201f, 0xd65f_03c0];
@@ -33,7 +33,7 @@ fn stdout(trace: &Trace, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Runs once, and returns to where it began, to which an interrupt comes before anything runs there.
+/// Creates a trace that runs the code once and returns to its begin, where an interrupt occurs before any instruction.
 fn interrupted() -> Trace {
     let mut trace = Trace::new(true).run(1, HERE);
     let address = |trace: &mut Trace| {
@@ -42,7 +42,7 @@ fn interrupted() -> Trace {
         trace.bytes.push(0x9d);
         trace.bytes.extend(long);
     };
-    // Where the return leads; then an IRQ, of which the address is no branch's target.
+    // The target of the return; then an IRQ, whose address is not the target of a branch.
     address(&mut trace);
     trace.bytes.extend([0x06, 0x1d]);
     address(&mut trace);

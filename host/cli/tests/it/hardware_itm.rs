@@ -1,4 +1,4 @@
-//! What the DWT of a Cortex-M says by an ITM: samples that are not allowed, packets of Armv8-M, and times of a global clock.
+//! Packets of a Cortex-M's DWT in an ITM's stream: prohibited samples, packets of Armv8-M, and global timestamps.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ fn kymo(arguments: &[&str]) -> Output {
     kymo.args(arguments).output().expect("kymo runs")
 }
 
-/// What a subcommand prints of an ITM's buffer, on both outputs.
+/// Runs a subcommand on an ITM's buffer, and returns both outputs.
 fn printed(arguments: &[&str], bytes: &[u8]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let synchronized = [&[0, 0, 0, 0, 0, 0x80], bytes].concat();
@@ -26,14 +26,14 @@ fn printed(arguments: &[&str], bytes: &[u8]) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// A local timestamp: so many ticks passed.
+/// A local timestamp: 64 ticks after the last one.
 const LATER: [u8; 2] = [0xc0, 0x40];
 
-/// An exception (SysTick) begins, or ends.
+/// Entry to and exit from an exception (SysTick).
 const ENTRY: [u8; 3] = [0x0e, 15, 0x10];
 const EXIT: [u8; 3] = [0x0e, 15, 0x20];
 
-/// A global timestamp of 26 bits.
+/// Encodes a global timestamp of 26 bits.
 fn global(value: u32) -> [u8; 5] {
     let part = |shift: u32| (value >> shift & 0x7f) as u8;
     let last = part(21) & 0x1f;
@@ -79,7 +79,7 @@ fn global_timestamps_are_times_where_there_are_no_others() {
     let bytes = bytes.concat();
     let shown = printed(&["show"], &bytes);
     assert!(shown.contains("1100          50?"), "{shown}");
-    // An entry and an exit lie between two times each.
+    // Entry and exit are each between two timestamps.
     assert!(!shown.contains("no timestamps"), "{shown}");
     let upper = [0xb4, 0x81, 0x80, 0x80, 0];
     let bytes = [
@@ -92,7 +92,7 @@ fn global_timestamps_are_times_where_there_are_no_others() {
     ]
     .concat();
     let info = printed(&["info"], &bytes);
-    // The upper bits come behind the lower ones that they belong to.
+    // The packet with the upper bits follows the one with the lower bits.
     assert!(info.contains("span       13 ticks"), "{info}");
 }
 
@@ -102,7 +102,7 @@ fn an_itm_without_timestamps_says_no_durations() {
     let report = printed(&["report"], &bytes);
     assert!(report.contains("an ITM sends no timestamps"), "{report}");
     assert!(report.contains("0?"), "{report}");
-    // Text has no duration.
+    // Text has no duration, so missing timestamps do not matter.
     let text = printed(&["show", "--events"], &[0x01, b'a', 0x01, b'\n']);
     assert!(!text.contains("no timestamps"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! JSON of hardware trace: packets, elements and instructions have one shape in all subcommands.
+//! JSON of hardware trace: packets, elements and instructions have the same members in all subcommands.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::process::Command;
 
 use kymo_fixtures::captures;
 
-/// What a subcommand prints of a snapshot, whatever its exit code: some captures are damaged.
+/// Runs a subcommand on a snapshot, and returns the lines of stdout. Any exit code is accepted, because some captures
+/// are damaged.
 fn lines(folder: &Path, words: &[&str], name: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command.args(words).args(["--format", "json"]);
@@ -21,7 +22,7 @@ fn kind(line: &str) -> &str {
     rest.split('"').next().expect("a type")
 }
 
-/// A number of a line, by its name.
+/// Parses the numeric member `name` of a line.
 fn number(line: &str, name: &str) -> u64 {
     let (_, rest) = line.split_once(&format!("\"{name}\":")).expect("a member");
     let end = rest.find([',', '}']).expect("an end");

@@ -1,5 +1,5 @@
-//! Hardware trace that is read as what it is not: of another protocol, with a program in the place of the trace or of another
-//! machine, and with memory that contradicts itself.
+//! Wrong descriptions of hardware trace: another protocol, a program instead of the trace, a program for another
+//! machine, and contradictory memory.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use kymo_fixtures::etmv4::{Trace, recording};
 use kymo_fixtures::perf_data::AUX_RAW;
 use tempfile::TempDir;
 
-/// Where the code is.
+/// Address of the code.
 const HERE: u64 = 0x40_0000;
 
 const ETMV4: &str =
@@ -19,7 +19,7 @@ fn kymo(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("kymo runs")
 }
 
-/// Both outputs of a run that ends with this code.
+/// Runs `kymo`, which must exit with this code, and returns both outputs.
 fn printed(code: i32, arguments: &[&str]) -> String {
     let output = kymo(arguments);
     let printed = [output.stdout, output.stderr].concat();
@@ -28,7 +28,8 @@ fn printed(code: i32, arguments: &[&str]) -> String {
     printed
 }
 
-/// A folder with a trace buffer, `trace`, of an ETMv4 without frames, that runs three instructions, `code`, twice.
+/// Folder with the file `trace`, a buffer of an ETMv4 without frames, which runs the three instructions of the file
+/// `code` twice.
 struct Case(TempDir);
 
 impl Case {
@@ -50,14 +51,14 @@ impl Case {
     }
 }
 
-/// A linked ELF file of a machine with one segment, the code at an address.
+/// Creates a linked ELF file with one segment, the code at an address.
 fn elf(machine: u16, address: u64, code: &[u8]) -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(64, 0);
     bytes[16..20].copy_from_slice(&(2 | u32::from(machine) << 16).to_le_bytes());
     bytes[20] = 1;
     (bytes[32], bytes[52], bytes[54], bytes[56]) = (64, 64, 56, 1);
-    // Loaded, readable and executable.
+    // PT_LOAD, readable and executable.
     bytes.extend(1u32.to_le_bytes());
     bytes.extend(5u32.to_le_bytes());
     let length = code.len() as u64;
@@ -71,7 +72,7 @@ fn elf(machine: u16, address: u64, code: &[u8]) -> Vec<u8> {
 #[test]
 fn trace_of_another_protocol_is_named() {
     let case = Case::new();
-    // A synchronization of ETMv3, then one of an STM.
+    // Synchronization packets of an ETMv3 and of an STM.
     case.write("etmv3", &[0, 0, 0, 0, 0, 0x80, 0x08, 0x21, 0, 0x10, 0, 0]);
     case.write(
         "stm",
@@ -109,7 +110,7 @@ fn trace_of_another_protocol_is_named() {
             );
         }
     }
-    // The synchronization of ETMv4 is one of the others, too; what follows is not.
+    // The synchronization of ETMv4 is also valid for these protocols, but the packets behind it are not.
     let input = case.path("trace");
     for source in ["PTM,id=1", "ETMv3,id=1"] {
         let options = [
@@ -181,7 +182,7 @@ fn programs_in_the_place_of_trace_are_refused() {
 #[test]
 fn an_itm_begins_at_one_place_for_all() {
     let case = Case::new();
-    // A packet of a stimulus port, six times; the synchronization comes late.
+    // Six packets of a stimulus port precede the synchronization.
     let packets = [0x03, b'a', b'b', b'c', b'\n'].repeat(6);
     let synchronization = [0, 0, 0, 0, 0, 0x80];
     let late = [&packets[..], &synchronization, &packets].concat();
@@ -294,7 +295,7 @@ fn memory_of_another_machine_is_refused() {
             assert!(printed.contains(expected), "{printed}");
         }
     }
-    // The same as files of a recording.
+    // The same files, mapped in a recording.
     let mut perf = recording(true, |perf| {
         perf.at(1000).comm(1, "first");
         for (index, name) in (0..).zip(["/x86", "/arm", "/code", "/archive"]) {
@@ -426,36 +427,6 @@ fn an_error_of_a_configuration_names_it_once() {
 }
 
 #[test]
-fn loads_and_stores_with_atoms_are_not_followed() {
-    let case = Case::new();
-    let (input, image) = (
-        case.path("trace"),
-        format!("{}@{HERE:#x}", case.path("code")),
-    );
-    let source = ETMV4
-        .replace("0x801", "0x803")
-        .replace("TRCIDR0=0x8000e81", "TRCIDR0=0x8000e87");
-    let options = [
-        "--trace-frames",
-        "none",
-        "--trace-source",
-        &source,
-        "--trace-image",
-        &image,
-        &input,
-    ];
-    for subcommand in ["packets", "ranges", "disasm", "hotspots", "report"] {
-        let text = printed(2, &[&[subcommand], &options[..]].concat());
-        let expected =
-            "loads have atoms as branches do (TRCCONFIGR.INSTP0 is 1), which are not followed";
-        assert!(text.contains(expected), "{subcommand}: {text}");
-        assert!(!text.contains("INSTR_RANGE"), "{text}");
-        let has_packets = text.contains("I_ATOM_F1");
-        assert_eq!(has_packets, subcommand == "packets", "{text}");
-    }
-}
-
-#[test]
 fn recordings_of_several_threads_are_read() {
     let case = Case::new();
     let trace = Trace::new(true).run(1, HERE);
@@ -540,7 +511,7 @@ fn a_reset_within_frames_is_a_loss() {
     let case = Case::new();
     let trace = Trace::new(false).time(1000).run(1, HERE).run(1, HERE);
     let trace = trace.time(2000).bytes;
-    // Frames of one source: its ID, then 14 bytes, of which the lowest bits of every second one stand in the last byte.
+    // Frames of one source: its ID, then 14 bytes. The last byte of a frame has the lowest bits of every second one.
     let mut frames = Vec::new();
     for part in trace.chunks(14) {
         let mut frame = [0; 16];

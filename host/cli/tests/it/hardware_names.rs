@@ -1,12 +1,12 @@
-//! Processes that execute another program: each time has the names of its program. Threads on several processors of which
-//! nothing gives the order.
+//! Processes that execute another program: names are those of the program at each time. Threads on several processors
+//! whose order is unknown.
 
 use std::process::Command;
 
 use kymo_fixtures::etmv4::{Trace, recording, recording_of};
 use kymo_fixtures::perf_data::AUX_RAW;
 
-/// Where the code of both programs is.
+/// Address of the code of both programs.
 const HERE: u64 = 0x40_0000;
 
 #[test]
@@ -70,7 +70,7 @@ fn names_are_those_at_the_time() {
     assert_eq!(spaces.len(), 2, "{spaces:?}");
     let has = |name: &str| spaces.iter().any(|(space, _)| space.contains(name));
     assert!(has("shell") && has("tool"), "{spaces:?}");
-    // Each name chooses the process.
+    // Each name selects the process.
     for name in ["shell", "tool"] {
         for subcommand in [&["report"][..], &["hotspots", "--sort", "command"]] {
             let rows = objects(&[subcommand, &["--process", name]].concat());
@@ -82,7 +82,7 @@ fn names_are_those_at_the_time() {
 #[test]
 fn calls_of_threads_that_run_in_no_order_are_marked() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A loop: a function that never ends.
+    // A loop in a function that never returns.
     let code = [0xd503_201fu32.to_le_bytes(), 0x17ff_ffffu32.to_le_bytes()];
     std::fs::write(folder.path().join("loop"), code.concat()).expect("code");
     let doubtful = |other: u32| -> Vec<(u64, bool)> {
@@ -114,7 +114,7 @@ fn calls_of_threads_that_run_in_no_order_are_marked() {
         calls.sort_unstable();
         calls
     };
-    // Thread 1 may have run on the other processor before it went on here.
+    // Thread 1 may have run on the other processor before it resumed on this one.
     assert_eq!(doubtful(1), [(1, false), (1, true), (2, false)]);
     assert_eq!(doubtful(3), [(1, false), (2, false), (3, false)]);
 }

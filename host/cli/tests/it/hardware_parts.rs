@@ -1,5 +1,5 @@
-//! The options that choose a part of a hardware trace, in all subcommands alike: of two processes that run different code at the
-//! same address of one CPU.
+//! Options that select a part of a hardware trace give the same part in all subcommands. The trace has two processes
+//! that run different code at the same address on one CPU.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -8,16 +8,16 @@ use kymo_fixtures::etmv4::{Trace, recording};
 use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
 use tempfile::TempDir;
 
-/// Where the code of both processes is.
+/// Address of the code of both processes.
 const HERE: u64 = 0x40_0000;
 
-/// Three instructions of process 1, two of process 2.
+/// Code of the processes: three instructions of process 1, two of process 2.
 const FILES: [(&str, &[u32]); 2] = [
     ("three", &[0xd503_201f, 0xd503_201f, 0xd65f_03c0]),
     ("two", &[0xd503_201f, 0xd65f_03c0]),
 ];
 
-/// A recording of CPU 0: process 1, `first`, runs twice and process 2, `second`, once in between.
+/// Recording of CPU 0: process 1, `first`, runs twice and process 2, `second`, once in between.
 struct Case {
     folder: TempDir,
     input: PathBuf,
@@ -29,7 +29,7 @@ impl Case {
         Case::of(true, &trace, |_| {})
     }
 
-    /// The same without context IDs: with timestamps, and with `switches`.
+    /// The same recording with timestamps and `switches` instead of context IDs.
     fn without_ids(switches: impl FnOnce(&mut PerfData)) -> Self {
         let trace = Trace::new(false).time(4000).run(0, HERE);
         let trace = trace.time(6000).run(0, HERE).time(8000).run(0, HERE);
@@ -78,7 +78,7 @@ impl Case {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// The sum of a member over the lines of JSON.
+    /// Sums a member over the lines of JSON.
     fn sum(&self, words: &[&str], member: &str) -> u64 {
         let text = self.stdout(&[words, &["--format", "json"]].concat());
         let lines = text.lines().map(|line| {
@@ -190,7 +190,7 @@ fn a_trace_that_tells_no_threads_is_refused_where_some_are_chosen() {
             );
         }
     }
-    // Only the events tell it.
+    // In these subcommands, only events can name the process.
     for subcommand in ["report", "graph", "calls", "show"] {
         let refused = case.refused(&[subcommand, "--process", "first"]);
         assert!(refused.contains("no process first"), "{refused}");
@@ -218,7 +218,7 @@ fn profiles_of_counts_take_parts_too() {
 #[test]
 fn addresses_choose_packets_ranges_and_calls() {
     let case = Case::new();
-    // Only the longer code is there.
+    // Only the longer code has instructions at the first range.
     let (there, nowhere) = ("0x400008..0x40000c", "0x500000..0x500010");
     let count = |words: &[&str], what: &str| {
         let text = case.stdout(words);
@@ -230,7 +230,7 @@ fn addresses_choose_packets_ranges_and_calls() {
     assert_eq!(count(&decoded, "INSTR_RANGE"), 2);
     assert_eq!(count(&["packets", "--address", nowhere], ""), 0);
     assert_eq!(count(&["ranges", "--address", there], "INSTR_RANGE"), 2);
-    // Without symbols a function is where it begins.
+    // Without symbols, a function is known only by its first address.
     let begins = ["report", "--address", "0x400000..0x400004"];
     assert_eq!(case.sum(&begins, "self_instructions"), 8);
     let inside = ["report", "--address", there];
@@ -288,7 +288,7 @@ fn what_is_not_there_is_refused_with_what_is() {
     }
 }
 
-/// A name that nothing has is an error, in the same words, whatever reads the trace.
+/// A name that the trace does not have is an error, with the same message in all subcommands.
 #[test]
 fn names_of_nothing_are_refused_alike() {
     let case = Case::new();
@@ -314,7 +314,7 @@ fn names_of_nothing_are_refused_alike() {
             assert!(refused.contains(expected), "{subcommand:?}: {refused}");
         }
     }
-    // One of two that is there does not excuse the other.
+    // One missing name is an error even if the other one exists.
     let refused = case.refused(&["report", "--process", "first", "--process", "nosuch"]);
     assert!(refused.contains("no process nosuch"), "{refused}");
     let refused = case.refused(&["ranges", "--process", "first", "--process", "nosuch"]);
@@ -363,7 +363,7 @@ fn exports_do_not_depend_on_how_many_threads_work() {
     assert!(trace.contains("\"pid\":2"), "{trace}");
 }
 
-/// A recording of CPU 0 with two sessions of its trace unit, a long time apart.
+/// Creates a recording of CPU 0 with two sessions of its trace unit, 5 ms apart.
 fn two_sessions() -> Case {
     let case = Case::new();
     let mut perf = recording(true, |perf| {
@@ -386,7 +386,7 @@ fn two_sessions() -> Case {
     case
 }
 
-/// A recording of CPU 0 with a session for each of these pieces of trace, each with a buffer of its own or all in one.
+/// Writes a recording of CPU 0 with one session for each piece of trace, in buffers of their own or in one buffer.
 fn pieces(case: &Case, pieces: &[&[u8]], flags: u64, is_one_buffer: bool) {
     let mut perf = recording(true, |perf| {
         perf.at(1000).comm(1, "first");
@@ -424,7 +424,7 @@ fn each_processor_has_an_idle_task_of_its_own() {
     };
     let shown = perf(&trace);
     assert!(shown.contains("swapper/0"), "{shown}");
-    // A kernel that does not write context IDs leaves 0.
+    // Without context IDs from the kernel, the context ID is 0.
     let shown = perf(&Trace::new(true).run(0, HERE));
     assert!(!shown.contains("swapper"), "{shown}");
 }
@@ -437,17 +437,19 @@ fn sessions_that_adjoin_miss_nothing() {
         .run(1, HERE)
         .run(1, HERE)
         .bytes;
-    // In the middle of a packet.
+    // The split is within a packet.
     let (first, second) = whole.split_at(whole.len() - 24);
     pieces(&case, &[&whole], 0, true);
     let expected = case.stdout(&["show", "--events"]);
-    pieces(&case, &[first, second], 0, true);
-    assert_eq!(case.stdout(&["show", "--events"]), expected);
+    for is_one_buffer in [true, false] {
+        pieces(&case, &[first, second], 0, is_one_buffer);
+        assert_eq!(case.stdout(&["show", "--events"]), expected);
+    }
     assert_eq!(case.sum(&["hotspots"], "instructions"), 9);
     pieces(&case, &[first, second], AUX_TRUNCATED, true);
     let shown = case.stdout(&["show", "--events"]);
     assert!(shown.contains("~~~"), "{shown}");
-    // The trace unit was restarted: it goes on likewise in a buffer of its own.
+    // After restarts of the trace unit, separate buffers give the same result as one buffer.
     let again = Trace::new(true).time(1000).run(1, HERE);
     let again = again.time(1010).run(1, HERE).bytes;
     pieces(&case, &[&again, &again, &again], 0, true);
@@ -460,7 +462,7 @@ fn sessions_that_adjoin_miss_nothing() {
 fn time_in_which_nothing_is_traced_is_no_function_s() {
     let case = two_sessions();
     let spent = case.sum(&["report"], "self_ns");
-    // 40 runs of three instructions, two nanoseconds each.
+    // 40 runs of three instructions with 2 ns each.
     assert!(spent > 0 && spent <= 240, "{spent}");
     let info = case.stdout(&["info"]);
     assert!(info.contains("nothing was traced for a while"), "{info}");
@@ -498,12 +500,12 @@ fn a_call_opens_at_the_times_that_are_shown_of_it() {
         case.sum(&[&["ranges"], &window[..]].concat(), "instructions"),
         3
     );
-    // Without a bound on one side, it is the rest.
+    // Windows with only one bound are complementary.
     let rest = case.sum(&["hotspots", "--begin", &begin], "instructions");
     let before = case.sum(&["hotspots", "--end", &begin], "instructions");
     assert_eq!(case.sum(&["hotspots"], "instructions"), 120);
     assert_eq!(rest + before, 120);
-    // So long after the first timestamp, which is 1000.
+    // Times relative to the first timestamp, which is 1000.
     for subcommand in ["hotspots", "ranges"] {
         let sum =
             |arguments: &[&str]| case.sum(&[&[subcommand], arguments].concat(), "instructions");

@@ -1,4 +1,4 @@
-//! CTF directories that are hostile: they are refused or read with bounded memory, and the exit code tells.
+//! Hostile CTF directories are refused or read with bounded memory, with an exit code that shows it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A trace whose packets begin with a magic number and the UUID of the trace.
+/// Creates a trace whose packets begin with a magic number and the UUID of the trace.
 fn trace(folder: &Path) -> PathBuf {
     let trace = folder.join("trace");
     fs::create_dir(&trace).expect("a directory");
@@ -33,7 +33,7 @@ fn trace(folder: &Path) -> PathBuf {
     trace
 }
 
-/// One packet with one event.
+/// Creates a packet with one event.
 fn packet(uuid: u8) -> Vec<u8> {
     let mut packet = 0xc1fc_1fc1_u32.to_le_bytes().to_vec();
     packet.extend([uuid; 16]);
@@ -44,8 +44,8 @@ fn packet(uuid: u8) -> Vec<u8> {
     packet
 }
 
-/// 2 MB of magic numbers are half a million damaged packets. The limit for memory is below what it took
-/// to list them all (690 MB for 20 MB).
+/// 2 MB of magic numbers are half a million damaged packets. The memory limit is below the size of a list of all of
+/// them (690 MB for 20 MB).
 #[cfg(target_os = "linux")]
 #[test]
 fn damage_without_end_takes_bounded_memory() {
@@ -60,7 +60,7 @@ fn damage_without_end_takes_bounded_memory() {
                 "ulimit -v 65536; exec \"$KYMO\" \"$@\"",
                 "sh",
                 subcommand,
-                // A second thread alone reserves as many addresses as that.
+                // A second thread would reserve as much address space as the limit.
                 "--threads=1",
             ])
             .arg(&trace)

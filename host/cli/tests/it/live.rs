@@ -1,5 +1,5 @@
-//! The subcommands that talk to targets, against targets that are made for it: see
-//! `kymo_fixtures::target` and, of Zephyr's own instrumentation, `kymo_fixtures::zephyr_target`.
+//! Subcommands for live targets, tested with simulated targets: see `kymo_fixtures::target`, and
+//! `kymo_fixtures::zephyr_target` for Zephyr's own instrumentation.
 
 mod capture;
 mod doctor;
@@ -19,7 +19,7 @@ use kymo_wire::link::{Capabilities, Command as LinkCommand, Identity};
 use kymo_wire::profile::{Entry, TableHeader};
 use serde_json::Value;
 
-/// What a status says, as far as a test does not change it.
+/// Default status of a target.
 const STATUS: &str = "enabled=1 on=0 mode=overwrite used=444 needed=444 bytes=444 discarded=0 \
                       packets=4 functions=2 slots=8 no_slot=0 damaged=0";
 
@@ -27,7 +27,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
 }
 
-/// A target with the recording in a fixture.
+/// Creates a target with the recording in a fixture.
 fn state(fixture: &str) -> State {
     let file = fs::read(data().join(fixture)).expect("the fixture");
     let end = file.iter().position(|byte| *byte == b'\n').expect("a line");
@@ -52,7 +52,7 @@ fn state(fixture: &str) -> State {
     }
 }
 
-/// A profile table of `compute` and `leaf`.
+/// Creates a profile table of `compute` and `leaf`.
 fn table(no_slot: u64) -> Vec<u8> {
     let layout = target::identity().layout;
     let header = TableHeader {
@@ -93,7 +93,7 @@ fn command(arguments: &[&str]) -> Command {
         .args(arguments)
         .current_dir(data())
         .env("NO_COLOR", "1")
-        // This machine may be busy; but targets that never answer must be given up.
+        // More than the default because this machine may be busy, but limited for tests with targets that never answer.
         .env("KYMO_PATIENCE", "4");
     command
 }
@@ -107,7 +107,7 @@ fn on(fake: &Fake, arguments: &[&str]) -> Output {
     let address = fake.address();
     let mut command = command(arguments);
     if fake.state().faults.nothing_is_missing() {
-        // All that is waited for comes.
+        // No timeout is expected, so a long one does not slow the test down.
         command.env("KYMO_PATIENCE", "20");
     }
     command.args(["--target", &address]);
@@ -122,21 +122,21 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
-/// The result of a subcommand that must succeed.
+/// Returns stdout of a subcommand that must succeed.
 fn good(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", err(output));
     out(output)
 }
 
-/// What ctrl-C sends.
+/// Sends SIGINT, as ctrl-C does.
 fn interrupt(process: &Child) {
-    // The shell's own kill: the program of that name is not on every machine.
+    // The shell's builtin, because not every machine has the program `kill`.
     let line = format!("kill -INT {}", process.id());
     let kill = Command::new("sh").args(["-c", &line]).status();
     assert!(kill.expect("a shell runs").success());
 }
 
-/// The messages of a subcommand that must fail, each with these parts.
+/// Asserts that a subcommand failed and that its messages contain these parts.
 fn fails(output: &Output, parts: &[&str]) {
     let messages = err(output);
     assert_eq!(output.status.code(), Some(2), "{messages}");
@@ -179,7 +179,7 @@ fn ping_and_reboot() {
     assert_eq!(good(&on(&fake, &["ping"])), "pong\n");
     let output = on(&fake, &["reboot", "--console"]);
     assert!(good(&output).ends_with("has rebooted\n"));
-    // Whether it runs that program then.
+    // A warning shows whether the rebooted target runs another program.
     for (elf, other) in [("demo.elf", false), ("other.elf", true)] {
         let output = on(&fake, &["reboot", "--elf", elf]);
         assert!(good(&output).ends_with("has rebooted\n"));
@@ -226,7 +226,7 @@ fn every_kind_of_output_is_written() {
         assert!(err(&output).contains(name), "{}", err(&output));
     }
     let raw = fs::read(path("c.kymo")).expect("a raw file");
-    // What this computer knows of the target's clock stands behind it.
+    // The file has the packets unchanged, followed by the measurements of the target's clock.
     let trace = fake.state().trace;
     assert!(raw.windows(trace.len()).any(|bytes| bytes == trace));
     let shown = good(&run(&["show", "demo.kymo", "--events"]));
@@ -236,7 +236,7 @@ fn every_kind_of_output_is_written() {
         .filter(|line| !line.contains("metadata: type = 11, "))
         .collect();
     assert_eq!(kept.concat(), shown);
-    // The names of functions and markers are in the directory.
+    // The directory has the names of functions and markers.
     let shown = good(&run(&["show", "demo.kymo", "--elf", "demo.elf"]));
     assert!(shown.contains("frame: 1"), "{shown}");
     assert_eq!(good(&run(&["show", &path("d")])), shown);
@@ -245,7 +245,7 @@ fn every_kind_of_output_is_written() {
     assert!(json["traceEvents"].is_array() || json.is_array());
     assert!(fs::metadata(path("a.pftrace")).expect("it is there").len() > 100);
 
-    // The name that the RFC gives it.
+    // The default name of the output, as in the RFC.
     let output = command(&["trace", "-p", "--target", &fake.address()])
         .current_dir(dir.path())
         .output()
@@ -258,7 +258,7 @@ fn every_kind_of_output_is_written() {
         fs::read(path("named-otherwise")).expect("a file"),
         fs::read(path("perfetto.json")).expect("a file")
     );
-    // A trace that is replaced is no secret.
+    // A note reports that an earlier trace was replaced.
     let output = on(&fake, &["trace", "--elf", "demo.elf", "-o", &path("d")]);
     good(&output);
     assert!(
@@ -272,14 +272,14 @@ fn every_kind_of_output_is_written() {
             &["--perfetto contradicts", name, "help: "],
         );
     }
-    // A directory of several files gets a name where none is given.
+    // An export with several files gets a default name.
     let input = data().join("demo.kymo");
     let input = input.to_str().expect("a name");
     let mut export = command(&["export", "--to", "ctf", input]);
     let output = export.current_dir(dir.path()).output().expect("it runs");
     good(&output);
     assert!(dir.path().join("demo.ctf/metadata").exists());
-    // A directory that holds something else is not touched.
+    // A directory with other files is not changed.
     fs::create_dir(path("full")).expect("a directory");
     fs::write(path("full/thesis"), "years of work").expect("a file");
     fails(&on(&fake, &["trace", "-o", &path("full")]), &["thesis"]);
@@ -426,7 +426,7 @@ fn targets_that_do_not_answer_are_told_apart() {
             &run(&[subcommand, "tcp:nowhere"]),
             &["port behind the host"],
         );
-        // A memory device is no serial port: what it holds is named.
+        // A memory device is not taken for a serial port, so the error is about its content.
         #[cfg(target_os = "linux")]
         fails(
             &run(&[subcommand, "/dev/null"]),
@@ -521,7 +521,7 @@ fn ctrl_c_saves_what_arrived() {
     wait_until("the dump is asked for", || {
         fake.state().commands.contains(&LinkCommand::DumpTrace)
     });
-    // What was sent while there was time for `kymo` to receive it.
+    // The interrupt comes after some pieces of the dump were sent.
     wait_until("some of it is sent", || fake.state().sent > 30);
     interrupt(&process);
     let output = process.wait_with_output().expect("it ends");
@@ -564,8 +564,8 @@ fn a_clock_that_is_wrong_is_not_called_certain() {
     let json: Value = serde_json::from_str(&json).expect("one object");
     assert_eq!(json["clock_verdict"], "differs");
     assert_eq!(json["clock_checks"][1]["reference"], "host");
-    // What is shown is warned of, and what is kept says so to its readers.
-    // By this computer's clock it is some 0.1 times its rate, less where the machine is busy.
+    // `trace` warns when it shows the recording, and saved recordings keep the result for later readers. By this
+    // computer's clock the rate is about 0.1 times the nominal one, and less if the machine is busy.
     const WARNED: &str =
         "times may be wrong: the target's clock (25000000 Hz as it is configured) runs at 0.";
     let output = on(&fake, &["trace"]);
@@ -592,7 +592,7 @@ fn a_clock_is_verified_or_called_unverified() {
     let json: Value = serde_json::from_str(&json).expect("one object");
     assert_eq!(json["clock_verdict"], "agrees");
     assert!(!err(&on(&fake, &["trace"])).contains("times may be wrong"));
-    // There is nothing to compare the clock of a saved recording with that says nothing of it.
+    // A saved recording without such measurements has an unverified clock.
     let info = good(&run(&["info", "demo.kymo"]));
     assert!(
         info.contains("25000000 ticks a second, unverified: "),

@@ -1,4 +1,4 @@
-//! The command `kymo`, from its command line to what it prints.
+//! Tests of the command `kymo`, from the command line to its output.
 
 mod behaviour;
 mod convert;
@@ -18,6 +18,7 @@ mod hardware_json;
 mod hardware_mistakes;
 mod hardware_names;
 mod hardware_parts;
+mod hardware_symbols;
 mod hostile_directories;
 mod live;
 mod metadata;

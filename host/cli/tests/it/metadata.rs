@@ -1,4 +1,4 @@
-//! `--metadata`, and single streams.
+//! Option `--metadata`, and single streams as inputs.
 
 use std::fs;
 use std::path::Path;
@@ -34,10 +34,10 @@ fn the_metadata_of_a_directory_may_lie_elsewhere() {
     let metadata = format!("{DEMO}/metadata");
     let whole = report(&[], Path::new(DEMO));
     assert_eq!(report(&["--metadata", &metadata], folder.path()), whole);
-    // What is named counts, also where another one lies beside the streams.
+    // The named metadata has precedence over the file in the directory of the streams.
     fs::write(folder.path().join("metadata"), "no metadata").unwrap();
     assert_eq!(report(&["--metadata", &metadata], folder.path()), whole);
-    // It may have any name, and lie among the streams.
+    // The metadata may have any name, and be in the directory of the streams.
     fs::remove_file(folder.path().join("metadata")).unwrap();
     let named = folder.path().join("about.tsdl");
     fs::copy(
@@ -57,7 +57,7 @@ fn one_stream_of_a_recording_is_read_with_the_names_beside_it() {
     let elf = ["--elf", "tests/data/demo.elf"];
     let whole = report(&elf, Path::new(DEMO));
     assert_eq!(report(&elf, Path::new(&stream)), whole);
-    // Also apart from its directory.
+    // Also for a stream outside of its directory.
     let folder = tempfile::tempdir().unwrap();
     copy(folder.path(), "metadata");
     let metadata = format!("{DEMO}/metadata");

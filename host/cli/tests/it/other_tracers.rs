@@ -1,11 +1,11 @@
-//! Traces of other tracers on the command line: babeltrace2's layout, filters, mappings.
+//! Traces of other tracers: babeltrace2's layout, filters and mappings.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use kymo_fixtures::captures;
 
-/// A case of the shared collection; `None` (loudly) where it is not there.
+/// Path of a case in the shared collection; `None`, with a message, if the collection is missing.
 fn case(name: &str) -> Option<PathBuf> {
     Some(captures::ctf()?.join(name))
 }
@@ -22,7 +22,7 @@ fn stdout(arguments: &[&str], trace: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// babeltrace2's text.
+/// Reads babeltrace2's output for a case.
 fn golden(case: &Path) -> String {
     let names = ["golden-bt21.txt", "golden-bt20.txt"];
     let mut texts = names.iter().filter_map(|name| {
@@ -165,8 +165,8 @@ fn a_trace_goes_by_its_metadata_and_a_stream_by_a_pipe() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// A layout of records as they stand has no switches to know threads from: a choice that it cannot make is refused,
-/// and one that nothing meets is reported.
+/// babeltrace's layout does not derive threads from switches. A selection by thread is refused if no record names one,
+/// and reported if it excludes all events.
 #[test]
 fn babeltrace_layout_refuses_threads_that_no_record_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,15 +190,15 @@ fn babeltrace_layout_refuses_threads_that_no_record_names() {
     let (code, lines, errors) = shown(&["--event", "f"], folder.path());
     assert_eq!((code, &*lines), (Some(0), ""));
     assert!(errors.contains("2 events excluded"), "{errors}");
-    // Contexts with a thread are chosen by it.
+    // Events whose context has a thread can be selected by it.
     let trace = functions(folder.path(), 0, [&[true], &[false]], |_| 0x1000);
     let (code, lines, errors) = shown(&["--thread", "8"], &trace);
     assert_eq!((code, &*lines), (Some(0), ""));
     assert!(errors.contains("2 events excluded"), "{errors}");
 }
 
-/// A trace of functions in two packets, by depth: entered (`true`) or left, each after a microsecond. So many events are
-/// lost between the packets. The function of a depth has this address.
+/// Creates a CTF trace of two packets of entries (`true`) and exits, 1 us apart, with `lost` events lost between the
+/// packets. `address` gives the address of the function at each depth.
 fn functions(
     folder: &Path,
     lost: u64,
@@ -233,7 +233,7 @@ fn functions(
     let mut trace = kymo_ctf::TraceWriter::create(&path, metadata, Version::Ctf18).unwrap();
     let mut stream = trace.stream(0, "s").unwrap();
     let (mut time, mut depth) = (0, 0);
-    for (packet, events) in packets.into_iter().enumerate() {
+    for events in packets {
         stream.begin_packet(time, &[]).unwrap();
         for enter in events {
             time += 1000;
@@ -242,9 +242,7 @@ fn functions(
             depth += u32::from(*enter);
             stream.event(usize::from(!enter), time, &values).unwrap();
         }
-        stream
-            .end_packet(time, if packet == 1 { lost } else { 0 })
-            .unwrap();
+        stream.end_packet(time, lost).unwrap();
     }
     stream.finish().unwrap();
     path
@@ -265,15 +263,15 @@ fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
         let times = members.map(|key| row[key].as_u64().unwrap());
         (times, String::from_utf8(output.stderr).unwrap())
     };
-    // What seems to be open is a call whose exit is lost: only what is certain of its time counts.
+    // The exits of calls that seem to be open may be lost, so only the certain part of their time counts.
     let (times, printed) = report("lossy", 3);
-    // Each lost event may be the entry of a call that is open at the end.
+    // Each lost event may be the entry of another call.
     assert_eq!(times, [3, 6, 2000, 2000], "{printed}");
     assert!(
         printed.contains("up to 3 calls of any function"),
         "{printed}"
     );
-    // What is open is open, and its time counts up to the end.
+    // Without losses the call is open, and its time counts up to the end.
     let (times, printed) = report("whole", 0);
     assert_eq!(times, [3, 3, 4000, 4000], "{printed}");
     assert!(printed.contains("1 still open at the end"), "{printed}");
@@ -290,7 +288,7 @@ fn advice_names_what_fills_the_buffer_and_says_what_is_gained() {
     let advice: serde_json::Value =
         serde_json::from_str(&stdout(&["advise", "--format", "json"], &trace)).unwrap();
     let number = |key: &str| advice[key].as_u64().unwrap();
-    // 100 events, a microsecond apart; 98 of them are of calls of a microsecond each.
+    // 100 events, 1 us apart; 98 of them belong to calls of 1 us each.
     assert_eq!((number("events"), number("held_ns")), (100, 99_000));
     assert_eq!(number("excluded_events"), 98);
     assert_eq!(number("excluded_self_ns"), 49_000);
@@ -304,15 +302,14 @@ fn advice_names_what_fills_the_buffer_and_says_what_is_gained() {
         "{text}"
     );
     assert!(text.contains("holds 4.950 ms"), "{text}");
-    // Compilers leave functions out by name, and there is none.
+    // Compiler options exclude functions by name, and without symbols there are no names.
     assert!(
         text.contains("--elf") && !text.contains("-finstrument"),
         "{text}"
     );
 }
 
-/// A buffer that was dumped whole ends with zeros, which are no event where none has the id 0: no subcommand takes them
-/// for damage.
+/// A buffer that was dumped as a whole ends with zeros. If no event has the id 0, no subcommand reports them as damage.
 #[test]
 fn the_unused_rest_of_a_buffer_is_no_damage_anywhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -354,7 +351,7 @@ fn the_unused_rest_of_a_buffer_is_no_damage_anywhere() {
     }
 }
 
-/// Interrupts of Zephyr's tracing have a number, which no field of the records has.
+/// Interrupts in Zephyr's tracing can be selected by number, although no field of the records has that name.
 #[test]
 fn interrupts_are_chosen_by_number_whatever_records_call_it() {
     let Some(data) = captures::zephyr_with_metadata() else {

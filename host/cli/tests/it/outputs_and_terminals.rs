@@ -1,5 +1,5 @@
-//! What a subcommand writes: outputs that are whole or not there and never their own input, and text
-//! that is fit for a terminal.
+//! Outputs of subcommands: files are complete or absent and never replace their own input, and text is safe for a
+//! terminal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn str(path: &Path) -> &str {
     path.to_str().expect("a path of this test")
 }
 
-/// What must not reach a terminal is in neither output.
+/// Asserts that neither output has control characters other than line feeds and tabs.
 fn no_controls(output: &Output) {
     for bytes in [&output.stdout, &output.stderr] {
         let text = text(bytes);
@@ -50,7 +50,7 @@ fn no_controls(output: &Output) {
     }
 }
 
-/// A CTF 2 trace of `events` events of one byte, called `name` (as JSON has it).
+/// Creates a CTF 2 trace of `events` events of one byte, named `name` (in JSON's escapes).
 fn ctf2(folder: &Path, name: &str, events: usize) -> PathBuf {
     let number =
         r#"{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian""#;
@@ -93,7 +93,7 @@ fn names_in_a_trace_are_escaped() {
     }
     let listed = text(&run(&["show", "--events", trace]).stdout);
     assert!(listed.contains(r"\x1b[31mE\x9b\n: x = 0"), "{listed}");
-    // JSON means the name itself.
+    // JSON has the name unchanged, in its own escapes.
     let json = text(&run(&["show", "--format", "json", trace]).stdout);
     let event: serde_json::Value =
         serde_json::from_str(json.lines().next().expect("a line")).expect("an object");
@@ -136,7 +136,7 @@ fn names_of_files_and_arguments_are_escaped() {
     }
 }
 
-/// There is nowhere to complain to; the exit code still tells.
+/// Messages can't be written, but the exit code is correct.
 #[test]
 fn a_closed_or_full_stderr_is_no_crash() {
     for redirection in ["2>&-", "2>/dev/full"] {
@@ -163,7 +163,7 @@ fn a_closed_or_full_stderr_is_no_crash() {
     }
 }
 
-/// Every name of an input is refused as an output, and nothing is changed.
+/// An output is refused under any path that leads to its input, and the input is not changed.
 #[test]
 fn an_output_is_never_its_own_input() {
     let folder = TempDir::new().unwrap();
@@ -218,7 +218,7 @@ fn an_output_is_never_its_own_input() {
     assert!(before == after && !new.exists());
 }
 
-/// Files that other options name, those beside a recording, and what the shell redirects are inputs too.
+/// Files given by other options, files beside a recording, and redirected files are inputs, too.
 #[test]
 fn an_output_is_no_other_file_that_is_read() {
     let folder = TempDir::new().unwrap();
@@ -257,7 +257,7 @@ fn an_output_is_no_other_file_that_is_read() {
     }
 }
 
-/// What was recorded before stays until a target has sent something.
+/// An earlier recording is kept until the target has sent its first bytes.
 #[test]
 fn a_recording_of_nothing_takes_no_other_ones_place() {
     let folder = TempDir::new().unwrap();
@@ -275,20 +275,20 @@ fn a_recording_of_nothing_takes_no_other_ones_place() {
     }
 }
 
-/// The names in a directory, without those of the inputs.
+/// Lists the names in a directory, without those of the inputs.
 fn outputs(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a directory").flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name != "trace").collect()
 }
 
-/// Interrupted at any time an export leaves the old file, and no new one.
+/// An export that is interrupted at any time keeps the old file and leaves no new one.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_export_leaves_what_was_there() {
     for (signal, format, name) in [("INT", "json", "x.json"), ("TERM", "ctf", "x")] {
         let folder = TempDir::new().unwrap();
-        // Far more than is written before the signal comes.
+        // Much more data than the export can write before the signal.
         let trace = ctf2(folder.path(), "e", 20_000_000);
         let output = folder.path().join(name);
         if format == "json" {
@@ -320,7 +320,7 @@ fn an_interrupted_export_leaves_what_was_there() {
     }
 }
 
-/// A disk that is full is stood in for by a limit for the size of files.
+/// A limit on the size of files simulates a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_what_was_there() {
@@ -342,7 +342,7 @@ fn a_full_disk_leaves_what_was_there() {
     assert_eq!(outputs(folder.path()), ["x.json"]);
 }
 
-/// Pipes are written as they are, and a reader at their other end gets everything.
+/// A pipe as an output is written directly, so that its reader gets everything.
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_written_as_it_is() {
@@ -366,7 +366,7 @@ fn a_pipe_is_written_as_it_is() {
     assert!(!got.is_empty() && got == fs::read(&file).expect("the file"));
 }
 
-/// A trace directory that is there is replaced by a whole one, or stays.
+/// An existing trace directory is replaced by a complete one, or kept.
 #[test]
 fn a_trace_directory_is_replaced_as_a_whole() {
     let folder = TempDir::new().unwrap();
@@ -420,7 +420,7 @@ fn help_that_can_not_be_written_is_an_error() {
     fails(&output, &["cannot write the help"]);
 }
 
-/// A limit on the size of files is an error like a full disk, and leaves nothing behind.
+/// Reaching the limit on the size of files is an error like a full disk, and leaves no files.
 #[cfg(unix)]
 #[test]
 fn a_limit_of_file_sizes_is_said_and_leaves_no_file() {

@@ -1,4 +1,4 @@
-//! Recordings that come through a pipe.
+//! Recordings read from a pipe.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ fn kymo(arguments: &[&str]) -> Command {
     kymo
 }
 
-/// Its output when these bytes come through a pipe, so many at once.
+/// Runs `kymo` with these bytes on a pipe, written in pieces of `at_once` bytes, and returns its output.
 fn piped(arguments: &[&str], bytes: &[u8], at_once: usize) -> Output {
     let mut child = kymo(arguments).spawn().expect("it runs");
     let mut pipe = child.stdin.take().expect("a pipe");
@@ -74,7 +74,7 @@ fn a_recording_through_a_pipe_is_shown_like_the_file() {
     }
 }
 
-/// The packets of a recording, each with its processor.
+/// Splits a recording into packets, each with its processor.
 fn packets_of(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut packets = Vec::new();
     while let Some(header) = PacketHeader::read(CORTEX_M, bytes) {
@@ -85,7 +85,7 @@ fn packets_of(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     packets
 }
 
-/// Packets of which one has lost its end, or says that it is far longer than it is.
+/// One packet is truncated, or its header states a much larger length.
 #[test]
 fn damage_in_a_pipe_is_where_the_file_has_it() {
     let demo = fs::read(data().join("demo.kymo")).expect("it is committed");
@@ -94,7 +94,7 @@ fn damage_in_a_pipe_is_where_the_file_has_it() {
     let starts = starts.filter(|(_, bytes)| *bytes == magic).map(|it| it.0);
     let starts: Vec<usize> = starts.collect();
     let folder = tempfile::tempdir().expect("a folder");
-    // (Names have no place in time: a pipe has their damage in its messages alone.)
+    // Without the packet of names, because its damage has no time: with a pipe it is only in the messages.
     for pair in starts.windows(2).skip(1) {
         let [start, end] = [pair[0], pair[1]];
         let cut = [&demo[..end - 20], &demo[end..]].concat();
@@ -143,7 +143,7 @@ fn names_that_come_again_through_a_pipe_are_shown_like_those_of_the_file() {
     let expected = kymo(&["show", "-e", file]).output().expect("it runs");
     let pipe = piped(&["show", "-e", "-"], &bytes, 4096);
     assert_eq!(text(&pipe.stderr, file), text(&expected.stderr, file));
-    // A file's names come first, a pipe's as they come.
+    // Damage of names is listed first for a file, and in the order of arrival for a pipe.
     let of_kind = |output: &Output, names: bool| {
         let text = text(&output.stdout, file);
         let is_name = |line: &&str| line.contains(" metadata: ") || line.contains("packets lost");
@@ -159,7 +159,7 @@ fn names_that_come_again_through_a_pipe_are_shown_like_those_of_the_file() {
     assert!(of_kind(&pipe, true).len() > REPEATS);
 }
 
-/// The stream of a processor that calls so many functions.
+/// Creates the stream of a processor with this number of calls.
 fn calls_of(cpu: u16, calls: u64) -> Vec<u8> {
     let mut encoder = Encoder::new(CORTEX_M, cpu, 0x20 + u64::from(cpu));
     for call in 0..calls {
@@ -170,7 +170,7 @@ fn calls_of(cpu: u16, calls: u64) -> Vec<u8> {
     encoder.bytes()
 }
 
-/// What a target with two processors says of itself, and the packets of each in these turns.
+/// Creates a recording of a target with two processors, whose packets alternate in groups of `packets_at_once`.
 fn two_streams(calls: u64, packets_at_once: usize) -> Vec<u8> {
     let mut identity = identity(CORTEX_M);
     identity.streams = 2;
@@ -192,7 +192,8 @@ fn streams_of_a_pipe_are_put_in_order_as_far_as_buffers_reach() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("two.kymo");
     let file = file.to_str().expect("UTF-8");
-    // A dump, whose streams follow each other; a stream; and a dump with more than the buffers hold.
+    // A dump, with one stream behind the other; a live stream, with alternating packets; and a dump larger than the
+    // buffers.
     for (calls, at_once, in_order) in [(3000, ALL, true), (30_000, 1, true), (30_000, ALL, false)] {
         let bytes = two_streams(calls, at_once);
         fs::write(file, &bytes).expect("it is written");
@@ -216,11 +217,11 @@ fn streams_of_a_pipe_are_put_in_order_as_far_as_buffers_reach() {
             "{printed}"
         );
     }
-    // The buffers hold more than this, but each stream has come as far as the other.
+    // The buffers could hold all of this, but events are shown as soon as both streams have reached their time.
     is_shown_at_once(&["show", "-e", "-"], &two_streams(3000, 1));
 }
 
-/// Whether something is shown of what has come, though the pipe stays open.
+/// Asserts that something is shown while the pipe is still open.
 fn is_shown_at_once(arguments: &[&str], bytes: &[u8]) {
     let mut child = kymo(arguments).spawn().expect("it runs");
     let mut pipe = child.stdin.take().expect("a pipe");

@@ -1,9 +1,9 @@
-//! Traces of several processes: functions are named by the files that each has loaded, and when.
+//! Traces of several processes: names of functions depend on the files that each process has loaded at the time.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What `kymo` prints of a trace, and what it says.
+/// Runs `kymo` on a trace, and returns stdout and stderr.
 fn kymo(arguments: &[&str], trace: &Path) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     let output = command.args(arguments).arg(trace).output().unwrap();
@@ -11,7 +11,7 @@ fn kymo(arguments: &[&str], trace: &Path) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// A user-space trace as LTTng records it: entries and exits of functions, and the files of processes.
+/// Builder of a user-space trace like those of LTTng: entries and exits of functions, and the files of processes.
 struct Trace {
     stream: Vec<u8>,
     time: u64,
@@ -27,13 +27,13 @@ impl Trace {
         self.stream.extend(rest);
     }
 
-    /// A process has loaded a file.
+    /// Adds the record of a file that a process has loaded.
     fn loaded(&mut self, pid: u64, start: u64, path: &Path) {
         let path = format!("{}\0", path.display());
         self.record(0, pid, &[start, 0x100], path.as_bytes());
     }
 
-    /// It calls a function.
+    /// Adds a call of a function in a process.
     fn call(&mut self, pid: u64, address: u64, call_site: u64) {
         self.record(1, pid, &[address, call_site], b"");
         self.record(2, pid, &[address], b"");
@@ -67,7 +67,7 @@ impl Trace {
     }
 }
 
-/// A list of symbols for a program that can be loaded anywhere.
+/// Writes a list of symbols for a position-independent program.
 fn program(path: &Path, functions: &[(u64, &str)]) {
     let mut list = "0000000000000000 T __executable_start\n".to_owned();
     for (address, name) in functions {
@@ -76,7 +76,7 @@ fn program(path: &Path, functions: &[(u64, &str)]) {
     std::fs::write(path, list).unwrap();
 }
 
-/// The table of a trace: file, function, calls.
+/// Returns the rows of `kymo report` (file, function, calls) and its stderr.
 fn table(arguments: &[&str], trace: &Path) -> (Vec<(String, String, u64)>, String) {
     let columns = [
         "report",
@@ -99,7 +99,7 @@ fn table(arguments: &[&str], trace: &Path) -> (Vec<(String, String, u64)>, Strin
     (rows, printed)
 }
 
-/// The same as a test expects it.
+/// Converts expected rows to the same type.
 fn expected(rows: &[(&str, &str, u64)]) -> Vec<(String, String, u64)> {
     let rows = rows.iter();
     rows.map(|(file, name, count)| ((*file).to_owned(), (*name).to_owned(), *count))
@@ -117,18 +117,18 @@ fn each_process_has_the_names_of_its_own_files() {
         stream: Vec::new(),
         time: 0,
     };
-    // Both programs lie at the same address, a third process has the first one elsewhere.
+    // Both programs have the same address; a third process has the first one at another address.
     trace.loaded(1, 0x1000, &path("one.bin"));
     trace.loaded(2, 0x1000, &path("two.bin"));
     trace.call(1, 0x1010, 0x1025);
     trace.call(2, 0x1010, 0x1025);
-    // More events than are looked through before the first is shown.
+    // More events than the reader examines before it passes on the first one.
     for _ in 0..60_000 {
         trace.call(1, 0x1020, 0x1015);
     }
     trace.call(3, 0x5010, 0x5025);
     trace.loaded(3, 0x5000, &path("one.bin"));
-    // What was mapped where a program was is another function from there on.
+    // Another file replaces a program at the same address, so later calls there are of another function.
     trace.record(
         3,
         2,
@@ -154,7 +154,7 @@ fn each_process_has_the_names_of_its_own_files() {
     for site in ["second+0x5", "fourth+0x5", "first+0x5"] {
         assert!(sites.contains(site), "{site}: {sites}");
     }
-    // A function of a process that begins late can be chosen by its name.
+    // A function of a file that is loaded late can be selected by its name.
     let (chosen, _) = table(&["--function", "fifth"], &path("trace"));
     assert_eq!(chosen, expected(&[("late.bin", "fifth", 1)]));
     let (folded, _) = kymo(&["export", "--to", "folded", "-o", "-"], &path("trace"));

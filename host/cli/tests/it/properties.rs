@@ -1,4 +1,4 @@
-//! What holds of any trace, whatever it is of.
+//! Properties that hold for all traces.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use kymo_fixtures::captures;
 use serde_json::Value;
 
-/// Captures of each kind that are read in a moment; packed ones are unpacked into `folder`.
+/// Small captures of each kind; packed ones are unpacked into `folder`.
 fn inputs(folder: &Path) -> Vec<PathBuf> {
     let mut inputs = Vec::new();
     let mut add = |root: Option<PathBuf>, names: &[&str]| {
@@ -52,12 +52,12 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
     inputs
 }
 
-/// The calls of an input.
+/// Lists the calls of an input.
 fn calls(input: &Path, more: &[&str]) -> Vec<Value> {
     lines("calls", input, more)
 }
 
-/// What a subcommand says of an input.
+/// Runs a subcommand on an input, and parses the lines of its JSON.
 fn lines(subcommand: &str, input: &Path, more: &[&str]) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command
@@ -107,7 +107,7 @@ fn views_agree_on_times_by_the_wall() {
         for call in calls(&input, &["--wall"]) {
             assert_eq!(call["duration_ns"], call["wall_ns"], "{call}");
             let name = call["function"].as_str().expect("a name").to_owned();
-            // A call that nobody saw begin is in no tree.
+            // Trees don't have calls whose begin was not recorded.
             if call["ended"] != "orphan" {
                 *of_calls.entry(name).or_insert(0) += call["self_ns"].as_u64().unwrap_or(0);
             }

@@ -1,5 +1,5 @@
-//! `kymo report` of function graphs beside a plain recomputation from their exits, which hold when a call began and ended, and
-//! from their switches.
+//! `kymo report` for function graphs, compared with a simple recomputation from the records of exits, which have begin
+//! and end of the call, and from switches.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use kymo_fixtures::captures;
 use kymo_ftrace::{EventFormat, Records, Step, Trace};
 use serde_json::Value;
 
-/// A call as its exit has it.
+/// A call as recorded at its exit.
 struct Call {
     begin: u64,
     end: u64,
@@ -24,17 +24,17 @@ struct Sums {
     self_time: u64,
 }
 
-/// A task: its number, and for idle ones, which share theirs, its CPU.
+/// A task: its pid, and for idle tasks, which share pid 0, its CPU.
 type Task = (u64, Option<u32>);
 
 fn task(pid: u64, cpu: u32) -> Task {
     (pid, (pid == 0).then_some(cpu))
 }
 
-/// When each task had no CPU, between two times at which it had one. A switch is done behind the last record of the task that
-/// leaves, where that follows on its CPU.
+/// Computes the intervals in which each task had no CPU. A switch takes effect after the last record of the previous
+/// task, which may follow the record of the switch on the same CPU.
 fn without_cpu(trace: &Trace, bytes: &[u8]) -> HashMap<Task, Vec<(u64, u64)>> {
-    /// A switch that may not be done: from and to which task, and the last record of the first one.
+    /// A switch that may not have taken effect: previous task, next task, and time of the previous task's last record.
     type Pending = (Task, Task, u64);
     let named = |name| trace.formats.named(name);
     let (exit, switch) = (named("funcgraph_exit"), named("sched_switch"));
@@ -73,7 +73,7 @@ fn without_cpu(trace: &Trace, bytes: &[u8]) -> HashMap<Task, Vec<(u64, u64)>> {
                     let pending = pending.remove(&place.cpu_buffer);
                     pending.into_iter().for_each(|it| done(&mut left, it));
                 }
-                // That it got a CPU is among the lost events.
+                // The switch to this task was lost.
                 left.remove(&running);
             }
         }
@@ -85,14 +85,14 @@ fn without_cpu(trace: &Trace, bytes: &[u8]) -> HashMap<Task, Vec<(u64, u64)>> {
     found
 }
 
-/// How calls are measured.
+/// Kind of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     Wall,
     OnCpu,
 }
 
-/// Sums by function: all calls of a task, outer ones first, on one stack.
+/// Computes the sums of each function. The calls of a task are processed on one stack, outer ones first.
 fn recomputed(trace: &Trace, bytes: &[u8], measure: Measure) -> HashMap<String, Sums> {
     let without_cpu = match measure {
         Measure::Wall => HashMap::new(),
@@ -155,7 +155,7 @@ fn recomputed(trace: &Trace, bytes: &[u8], measure: Measure) -> HashMap<String, 
     sums
 }
 
-/// The rows of `kymo report`, by function.
+/// Reads the rows of `kymo report`, keyed by function.
 fn reported(input: &Path, measure: Measure) -> HashMap<String, Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command.args(["report", "--format", "json"]);
@@ -176,7 +176,7 @@ fn counts_totals_and_self_times_are_those_of_a_plain_recomputation() {
         return;
     };
     let scratch = tempfile::tempdir().unwrap();
-    // The ones of amd64 have lost every tenth event, or half of them.
+    // In the captures of amd64, a tenth or half of the events are lost.
     for (name, functions) in [
         ("arm64/fg-v6.dat", 50),
         ("arm64/fg-v7.dat", 50),
@@ -205,17 +205,17 @@ fn compare(name: &str, expected: &HashMap<String, Sums>, rows: &HashMap<String, 
     let (mut certain, mut differing) = (0, Vec::new());
     for (function, sums) in expected {
         let number = |member: &str| rows[function][member].as_u64().unwrap();
-        // Every exit is that of a whole call, or of one whose entry is not there.
+        // Each exit belongs to a complete call, or to one whose entry is missing.
         let exits = number("complete") + number("orphans");
         assert_eq!(exits, sums.count, "{name}: {function}");
-        // Calls whose exits are not in the trace are in no recomputation.
+        // The recomputation has no calls whose exits are missing in the trace.
         if ["unwound", "lost", "open"].iter().any(|it| number(it) > 0) {
             continue;
         }
         let is_doubtful = ["doubtful", "orphans"].iter().any(|it| number(it) > 0);
         if is_doubtful || rows[function]["stated"].is_u64() {
-            // Bounds hold what was.
-            // A call that is very long begins at the record of its entry, as a remark says.
+            // The bounds must contain the recomputed value. Very long calls begin at the record of their entry (`kymo`
+            // prints a remark about this), so 1 us is added for each call.
             let late = 1_000 * sums.count;
             let most = |member: &str| {
                 let most = rows[function][member].as_u64();
@@ -244,7 +244,8 @@ fn compare(name: &str, expected: &HashMap<String, Sums>, rows: &HashMap<String, 
             differing.push((function, ours, sums));
         }
     }
-    // What an interrupt calls before the exit of a call is recorded that has ended is that call's here.
+    // If an interrupt occurs between the end of a call and the record of its exit, Kymo counts the functions of the
+    // interrupt as callees of that call.
     assert!(differing.len() <= 4, "{name}: {differing:#?}");
     assert!(
         certain * 10 > expected.len() * 8,

@@ -1,4 +1,4 @@
-//! Recordings of RTEMS's events on the command line: saved ones, and live from a record server.
+//! Recordings of RTEMS's events: saved ones, and live ones from a record server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ fn text(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Rounds of two processors: a thread that writes, again and again.
+/// Creates a stream of two processors with `rounds` rounds of a thread that writes.
 fn stream(rounds: u64) -> (Stream, usize) {
     let mut stream = Stream::new(LAYOUTS[1], 10, 2, 64, 1_000_000);
     stream
@@ -43,13 +43,13 @@ fn stream(rounds: u64) -> (Stream, usize) {
     (stream, half)
 }
 
-/// The item that tells of a loss has no time of its own: that of the record before the loss is not where the loss ends.
+/// The item of a loss has no time of its own, and the time of the record before the loss is not the end of the loss.
 #[test]
 fn the_time_of_a_second_loss_before_a_pair_is_no_threads() {
     let (idle, first, second) = (0x0901_0001, 0x0a01_0001, 0x0a01_0002);
     let folder = tempfile::tempdir().unwrap();
     for version in [9, 10] {
-        // (Version 9 has other numbers.)
+        // Version 9 has different event numbers.
         let (switch_out, switch_in, line) = match version {
             9 => (303, 302, 89),
             _ => (306, 305, 101),
@@ -63,7 +63,7 @@ fn the_time_of_a_second_loss_before_a_pair_is_no_threads() {
         let switch = |stream: &mut Stream, at, from, to| {
             stream.item(at, switch_out, from).item(at, switch_in, to);
         };
-        // Version 9 says where a ring was read, version 10 how much was lost.
+        // Version 9 records the read position of the ring, version 10 the number of lost items.
         let mut read = 0;
         let mut chunk = |stream: &mut Stream, lost: u64, items: u64| {
             stream.processor(0);
@@ -133,13 +133,13 @@ fn server(bytes: Vec<u8>, half: usize, go: Receiver<()>) -> (String, JoinHandle<
     let thread = thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         let (first, rest) = bytes.split_at(half);
-        // In pieces that end anywhere.
+        // The pieces do not end at item boundaries.
         for piece in first.chunks(61) {
-            // (The client may have had to end.)
+            // The client may have exited with an error.
             let _ = client.write_all(piece);
         }
         let _ = go.recv();
-        // The client may have seen enough.
+        // The client may have closed the connection already.
         let _ = client.write_all(rest);
     });
     (format!("rtems:127.0.0.1:{port}"), thread)
@@ -163,7 +163,7 @@ fn a_record_server_is_recorded_byte_by_byte() {
         out.contains(&format!("\"bytes\":{}", stream.bytes.len())),
         "{out}"
     );
-    // It is an input as any other.
+    // The recording is an input for other subcommands.
     let output = kymo(&["info", file_name]);
     let (out, errors) = text(&output);
     assert!(output.status.success(), "{errors}");
@@ -175,7 +175,7 @@ fn a_record_server_is_recorded_byte_by_byte() {
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
-    // So many bytes, and no more.
+    // The limit is exact.
     let (go, wait) = channel();
     go.send(()).unwrap();
     let (address, thread) = server(stream.bytes.clone(), half, wait);
@@ -185,7 +185,7 @@ fn a_record_server_is_recorded_byte_by_byte() {
     thread.join().unwrap();
 }
 
-/// A disk that is full is stood in for by a limit for the size of files.
+/// A limit on the size of files simulates a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_whole_items() {
@@ -264,7 +264,7 @@ fn a_recording_that_the_user_ends_within_an_item_is_whole() {
     assert!(std::fs::read(&file).unwrap() == stream.bytes[..half]);
     drop(go);
     thread.join().unwrap();
-    // A target that breaks off there is damage.
+    // A stream that ends within an item is damaged.
     let (address, thread) = server(stream.bytes[..half + 5].to_vec(), half, {
         let (go, wait) = channel();
         go.send(()).unwrap();
@@ -307,7 +307,7 @@ fn a_log_with_two_dumps_is_two_machines_and_one_can_be_chosen() {
     let output = kymo(&["info", file_name]);
     let (out, _) = text(&output);
     assert!(out.contains("cpu1 of dump 2"), "{out}");
-    // The threads of one are not those of the other.
+    // Threads of the two dumps are distinct.
     let output = kymo(&["report", "--by", "thread", file_name]);
     let (out, errors) = text(&output);
     assert_eq!(out.matches("UI1").count(), 2, "{out}{errors}");
@@ -336,7 +336,7 @@ fn dates_are_known_where_the_user_tells_when_the_target_started() {
     assert!(out.contains("2026-11-21T17:20:0"), "{out}{errors}");
     let (_, errors) = text(&kymo(&show));
     assert!(errors.contains("--time-zero"), "{errors}");
-    // And in what other tools read.
+    // Exports for other tools have the dates, too.
     let kernel = folder.path().join("kernel");
     let export = ["export", "--to", "lttng", "-o", kernel.to_str().unwrap()];
     let output = kymo(&[&export[..], &[file_name], &zero].concat());
@@ -360,7 +360,7 @@ fn what_a_record_server_sends_is_shown_as_it_comes() {
     let mut lines = BufReader::new(child.stdout.take().unwrap())
         .lines()
         .map(Result::unwrap);
-    // The second half waits until events of the first have been seen.
+    // The server sends the second half only after events of the first half were shown.
     let seen = lines
         .by_ref()
         .filter(|line| line.contains("USER_0"))
@@ -379,7 +379,7 @@ fn a_part_can_be_around_a_span() {
     let mut stream = Stream::new(LAYOUTS[1], 10, 1, 64, 1_000_000);
     stream.processor(0).uptime(1_000_000);
     stream.item(1_000_010, 512, 1);
-    // A lock is waited for and held.
+    // A lock with a wait, and the time for which it is held.
     stream.item(1_005_000, 89, 0x40).item(1_005_010, 90, 0x40);
     stream.item(1_005_020, 95, 0x40).item(1_005_030, 513, 2);
     stream.item(1_009_000, 514, 3);
@@ -429,7 +429,7 @@ fn damage_is_told_with_its_offset_and_what_came_before() {
     );
     assert!(errors.contains(&format!("offset {good}")), "{errors}");
     assert!(errors.contains("from 0 to 1, found 9"), "{errors}");
-    // Refused as a whole, with an object for programs.
+    // The input is refused, with a JSON object for programs.
     stream.bytes[4] ^= 1;
     std::fs::write(&file, &stream.bytes).unwrap();
     let output = kymo(&["info", "--format", "json", file.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! Run times of threads and interrupts, over windows, over exports and over several files.
+//! Run times of threads and interrupts in windows, exports and several files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use kymo_fixtures::captures;
 use serde_json::Value;
 
-/// The lines of JSON that a command prints.
+/// Runs a command, and parses the lines of its JSON.
 fn rows(arguments: &[&str], input: &Path) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command
@@ -22,7 +22,7 @@ fn rows(arguments: &[&str], input: &Path) -> Vec<Value> {
     rows.collect()
 }
 
-/// The run times of what `by` says, by name.
+/// Returns the run times of `kymo report --by`, keyed by name.
 fn runs(by: &str, more: &[&str], input: &Path) -> BTreeMap<String, u64> {
     let mut arguments = vec!["report", "--by", by];
     arguments.extend(more);
@@ -50,7 +50,7 @@ fn export_with(to: &str, more: &[&str], input: &Path, folder: &Path) -> PathBuf 
     output
 }
 
-/// From when to when a trace is, in nanoseconds.
+/// Returns begin and end of a trace, in nanoseconds.
 fn span(input: &Path) -> (i64, i64) {
     let info = &rows(&["info"], input)[0];
     let at = |name: &str| info[name].as_i64().expect(name);
@@ -83,7 +83,8 @@ fn windows_add_up_to_the_whole() {
                 *sum.entry(name).or_insert(0) += run;
             }
         }
-        // What runs when a trace begins is known by its first switch, which may be behind the first window.
+        // Not compared: IDLE/0 runs at the begin of the trace. Only the first switch shows this, and it may be behind
+        // the first window.
         let mut whole = whole;
         for times in [&mut sum, &mut whole] {
             times.retain(|name, _| !name.contains("IDLE/0"));
@@ -123,7 +124,8 @@ fn a_task_that_blocks_gives_its_processor_up() {
     let Some(folder) = captures::systemview() else {
         return captures::skipped("no captures of SystemView");
     };
-    // 122.257 ms lie between the task's last stop, in a handler that goes to the scheduler, and the next packet.
+    // The time from the task's last stop, in a handler that exits to the scheduler, to the next packet (122.257 ms)
+    // must not count.
     let runs = runs("thread", &[], &folder.join("pro-cpu2.svdat"));
     let (_, run) = runs
         .iter()
@@ -170,7 +172,7 @@ fn what_is_not_known_of_a_core_is_not_behind_an_export() {
     }
 }
 
-/// Behind the export of a part it is idle up to the end of the part, though its last event comes long before.
+/// An exported part is idle up to its end, although its last event is long before.
 #[test]
 fn a_part_that_was_exported_goes_on_to_its_end() {
     let Some(folder) = captures::systemview() else {
@@ -189,7 +191,8 @@ fn a_part_that_was_exported_goes_on_to_its_end() {
     assert_eq!(load(&[], &exported), (run, idle));
 }
 
-/// The processors of two machines have the same numbers, and the time between their traces is nobody's.
+/// The processors of two machines have the same numbers but separate rows, and the time between the traces does not
+/// count.
 #[test]
 fn processors_of_two_traces_in_one_directory_are_two() {
     let Some(folder) = captures::systemview() else {
@@ -217,11 +220,11 @@ fn a_clock_that_steps_back_makes_nothing_run_longer() {
     let dump = dumps.join("instr_default/cap1/11_dump_trace.bin");
     let runs = runs("thread", &[], &dump);
     let all: u64 = runs.values().sum();
-    // 4.09 ms passed, and 659 ms did not.
+    // The traces have 4.09 ms in all; the 659 ms between them do not count.
     assert!((4_000_000..4_200_000).contains(&all), "{runs:?}");
 }
 
-/// Two switches from a thread to the idle task and back, with nothing between.
+/// Switches from a thread to the idle task and back, without other events.
 const IDLE: &str = "\
 # tracer: nop
 #
@@ -313,7 +316,7 @@ fn a_choice_of_events_says_that_there_are_no_run_times() {
     );
 }
 
-/// A capture with functions and switches, unpacked.
+/// Unpacks a capture with functions and switches.
 fn functions_and_switches(folder: &Path) -> Option<PathBuf> {
     let captured = captures::ftrace()?.join("amd64/dat/fg-sched-v6.dat");
     let path = folder.join("trace.dat");
@@ -321,7 +324,7 @@ fn functions_and_switches(folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A child that one function alone calls has under it the time that its own row has.
+/// If a function has only one caller, its time as that caller's child equals its own total.
 #[test]
 fn children_have_the_time_that_is_asked_for() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -341,7 +344,7 @@ fn children_have_the_time_that_is_asked_for() {
             let Some(child) = of_name.get(&row["child"].as_str()) else {
                 continue;
             };
-            // What is not known exactly may be known better of one than of the other.
+            // Bounds may differ between the two, so only exact times are compared.
             let inexact = ["open", "lost", "orphans", "stated", "unwound", "doubtful"];
             let is_exact = inexact
                 .iter()
@@ -349,7 +352,7 @@ fn children_have_the_time_that_is_asked_for() {
             if number(child, "callers") == 1 && is_exact {
                 let (of_child, all) = (number(row, "child_time_ns"), number(child, "total_ns"));
                 assert!(of_child <= all, "{wall:?}: {row}");
-                // (Calls of it whose caller is not in the trace are under nobody.)
+                // Less if some of its calls have no caller in the trace.
                 equal += usize::from(of_child == all);
                 compared += 1;
             }
@@ -362,7 +365,7 @@ fn children_have_the_time_that_is_asked_for() {
     }
 }
 
-/// What is asked for is the whole of its graph, however little of the trace it is.
+/// The minimum share of a graph is relative to the requested function, not to the whole trace.
 #[test]
 fn a_graph_of_a_small_function_has_its_callers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -374,7 +377,7 @@ fn a_graph_of_a_small_function_has_its_callers() {
     assert!(levels.flatten().max() > Some(1), "{lines:?}");
 }
 
-/// The kernel tells priorities with each switch: 120 is what a task has that nobody gave another.
+/// Each switch of the kernel has priorities; 120 is the default of tasks.
 #[test]
 fn threads_have_the_priorities_that_switches_tell() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -382,7 +385,7 @@ fn threads_have_the_priorities_that_switches_tell() {
         return captures::skipped("no capture of ftrace");
     };
     let rows = rows(&["report", "--by", "thread"], &input);
-    // (The last row is of what happened in no thread.)
+    // The row without an id is that of events outside of threads.
     let threads = rows.iter().filter(|row| !row["id"].is_null());
     let priorities: Vec<_> = threads.map(|row| row["priority"].as_i64()).collect();
     assert!(priorities.contains(&Some(120)), "{priorities:?}");
@@ -410,7 +413,8 @@ fn a_thread_that_waits_when_a_window_begins_does_not_run_behind_an_export() {
         let Some(known) = source.iter().find(|known| known["thread"] == *thread) else {
             continue;
         };
-        // From the record of a switch to the next one it is the scheduler that runs, which LTTng has no name for.
+        // In Zephyr's trace, the scheduler runs between the two records of a switch. An LTTng trace can't represent
+        // this.
         let scheduler = 10_000 * row["runs"].as_u64().expect("a count");
         assert!(run(&row) <= run(known) + scheduler, "{known} is {row}");
         compared += 1;

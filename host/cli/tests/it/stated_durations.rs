@@ -1,4 +1,4 @@
-//! Texts of function graphs beside what `kymo calls` says of them: every call lasts as long as the kernel wrote.
+//! `kymo calls` for texts of function graphs: each call has the duration that the kernel wrote.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use kymo_fixtures::captures;
 use serde_json::Value;
 
-/// How often a function lasted so many nanoseconds.
+/// Number of calls, keyed by function and duration in nanoseconds.
 type Durations = HashMap<(String, u64), u32>;
 
-/// Nanoseconds of ` + 19.960 us `.
+/// Parses a duration such as ` + 19.960 us ` into nanoseconds.
 fn nanoseconds(column: &str) -> Option<u64> {
     let number = column.trim().strip_suffix(" us")?;
     let number = number.trim_start_matches(|character: char| !character.is_ascii_digit());
@@ -17,12 +17,12 @@ fn nanoseconds(column: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * 1000 + format!("{part:0<3}").parse::<u64>().ok()?)
 }
 
-/// The end of `rcu_pre-15`.
+/// Parses the pid of a task such as `rcu_pre-15`.
 fn pid(task: &str) -> Option<u32> {
     task.trim().rsplit_once('-')?.1.parse().ok()
 }
 
-/// What the lines of a text state, read without Kymo: the names of exits are those of the entries before them.
+/// Parses the durations in a text without Kymo's reader. Exits without a name get that of their entry.
 fn stated(text: &str) -> Durations {
     let mut durations = Durations::new();
     let mut stacks: HashMap<(Option<u32>, &str), Vec<&str>> = HashMap::new();
@@ -83,7 +83,7 @@ fn calls_last_as_long_as_texts_state() {
     for (name, calls) in [
         ("amd64/text/fg-abstime-proc-tail.txt", 28_664),
         ("amd64/text/fg-default.txt", 28_432),
-        // The kernel left out how long tasks slept.
+        // These durations do not include the time in which tasks slept.
         ("amd64/text/fg-sched-nosleeptime.txt", 21_504),
         ("amd64/text/fg-sched-sleeptime.txt", 21_570),
         ("amd64/text/fg-thresh10.txt", 29_444),

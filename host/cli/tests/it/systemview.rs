@@ -1,4 +1,4 @@
-//! Recordings of SystemView: live from a target, and the tables of threads and interrupts.
+//! Recordings of SystemView: live ones from a target, and tables of threads and interrupts.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 
 use kymo_systemview::{Form, Ids, Length, Packet, SYNC, Text, encode};
 
-/// Ticks of a microsecond. Thread `main` gets the processor at 40, is interrupted from 50 to 60, and runs to 80; `other`
-/// is ready at 70 and runs from 90 to 100.
+/// Creates a recording with ticks of 1 us. Thread `main` gets the processor at 40, is interrupted from 50 to 60, and
+/// runs to 80; `other` is ready at 70 and runs from 90 to 100.
 fn recording() -> Vec<u8> {
     let packets = [
         Packet::TraceStart,
@@ -56,7 +56,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A server that sends the recording after the command to start; its address.
+/// Starts a server that sends the recording after the command to start; returns its address.
 fn server() -> String {
     server_of(recording())
 }
@@ -70,7 +70,7 @@ fn server_of(bytes: Vec<u8>) -> String {
         while byte != [1] {
             client.read_exact(&mut byte).unwrap();
         }
-        // The client may have had to end.
+        // The client may have exited with an error.
         let _ = client.write_all(&bytes);
         let _ = client.shutdown(std::net::Shutdown::Write);
         let _ = client.read_to_end(&mut Vec::new());
@@ -99,7 +99,7 @@ fn a_target_is_recorded_into_a_file_that_reads() {
     assert!(std::fs::read(&file).unwrap().ends_with(&recording()));
 }
 
-/// A disk that is full is stood in for by a limit for the size of files.
+/// A limit on the size of files simulates a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_what_came_until_then() {
@@ -150,7 +150,7 @@ fn a_full_disk_leaves_what_came_until_then() {
 fn a_target_is_shown_as_it_comes() {
     let shown = text(&kymo(&["show", "--events", "--follow", &server()]));
     assert!(shown.contains("isr_enter: irq = 15"), "{shown}");
-    // A heading, and a line for each packet.
+    // A heading and one line for each packet.
     assert_eq!(shown.lines().count(), 11, "{shown}");
 }
 
@@ -160,7 +160,7 @@ fn saved(folder: &Path) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// Targets with `SEGGER_SYSVIEW_SUPPORT_LONG_DATA` write the id in the place of a length.
+/// Targets with `SEGGER_SYSVIEW_SUPPORT_LONG_DATA` write the id instead of a length.
 #[test]
 fn texts_of_modules_are_read_where_payloads_have_no_length() {
     let form = Form {
@@ -229,7 +229,7 @@ fn threads_and_interrupts_have_tables() {
         (&threads[0]["thread"], of(&threads[0], "run_ns")),
         (&"main".into(), 30_000)
     );
-    // The handlers of both are one row of a table of threads.
+    // In the table of threads, the handlers of both cores have one common row.
     assert_eq!(
         (&threads[1]["thread"], of(&threads[1], "run_ns")),
         (&"(interrupts)".into(), 10_000)
@@ -300,7 +300,7 @@ fn columns_of_threads_go_with_tables_of_threads() {
     }
 }
 
-/// Standard input is one core as a file is, and the other one is not passed over.
+/// A core from standard input is combined with another one (`--with`) like a core from a file.
 #[test]
 fn a_core_from_standard_input_goes_with_the_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ fn a_core_from_standard_input_goes_with_the_other() {
     assert_eq!(missing.status.code(), Some(2));
 }
 
-/// What is beside a recording need not be one of SystemView, whichever is named first.
+/// A recording of another tracer can be combined with one of SystemView, in either order.
 #[test]
 fn another_tracers_recording_goes_beside_it() {
     let folder = tempfile::tempdir().unwrap();

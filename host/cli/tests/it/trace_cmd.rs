@@ -1,4 +1,4 @@
-//! `kymo show --format trace-cmd` beside what trace-cmd itself prints of the same trace.
+//! `kymo show --format trace-cmd`, compared with trace-cmd's own output for the same trace.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -34,17 +34,17 @@ fn a_trace_is_shown_as_trace_cmd_reports_it() {
         assert_eq!(ours.len(), golden.lines().count());
         for (ours, theirs) in ours.iter().zip(golden.lines()) {
             if options.is_empty() {
-                // This version of it has letters of its own for the states of tasks.
+                // This version of trace-cmd has different letters for the states of tasks.
                 if !ours.contains(": sched_switch: ") {
                     assert_eq!(ours, theirs);
                 }
                 continue;
             }
-            // It reads stacks on behind the end of their record.
+            // trace-cmd reads stacks beyond the end of their record.
             if ours.contains(": kernel_stack: ") {
                 continue;
             }
-            // That golden text has times in nanoseconds: what stands behind them is compared.
+            // This golden text has times in nanoseconds, so only the text behind them is compared.
             let body = |line: &str| line.split_once(": ").map(|(_, body)| body.to_owned());
             assert_eq!(body(ours), body(theirs));
         }

@@ -1,12 +1,11 @@
-//! What the command prints, command line by command line: see `cmd/*.trycmd`. After a change that
-//! is meant, `TRYCMD=overwrite cargo test -p kymo transcripts` writes them anew; read the
-//! difference.
+//! Transcripts of command lines and their output, in `cmd/*.trycmd`. After an intended change,
+//! `TRYCMD=overwrite cargo test -p kymo transcripts` rewrites them; review the difference.
 
 #[test]
 fn transcripts() {
     trycmd::TestCases::new()
         .env("NO_COLOR", "1")
-        // Help is wrapped to the terminal's width, or what this says of it.
+        // Help is wrapped to the terminal's width, which this variable overrides.
         .env("COLUMNS", "100")
         .case("tests/cmd/*.trycmd");
 }

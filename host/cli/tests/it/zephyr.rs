@@ -1,5 +1,5 @@
-//! Captures of a device with Zephyr's instrumentation, held against what zaru (Zephyr's own tool) shows of
-//! the same bytes.
+//! Captures of a device with Zephyr's instrumentation, compared with the output of zaru (Zephyr's own tool) for the
+//! same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use kymo_fixtures::captures;
 use serde_json::Value;
 
-/// The capture, zaru's output, and how many switches of threads there are.
+/// Captures: directory, file, directory of zaru's output, and number of thread switches.
 const CAPTURES: [(&str, &str, &str, usize); 3] = [
     ("instr_default", "cap1/11_dump_trace.bin", "zaru_cap1", 1),
     ("instr_big", "cap_big/04_dump_trace.bin", "zaru_cap_big", 17),
@@ -21,7 +21,7 @@ const CAPTURES: [(&str, &str, &str, usize); 3] = [
     ),
 ];
 
-/// What the command prints for a capture.
+/// Runs `kymo` on a capture, and returns its stdout.
 fn kymo(arguments: &[&str], folder: &Path, file: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_kymo"))
         .env("NO_COLOR", "1")
@@ -35,7 +35,7 @@ fn kymo(arguments: &[&str], folder: &Path, file: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Without colours: escape sequences up to their `m`.
+/// Removes colours: escape sequences up to their `m`.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\x1b');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -44,7 +44,7 @@ fn plain(text: &str) -> String {
     })
 }
 
-/// The lines of zaru's tree: nanoseconds and what stands there, as Kymo would put it.
+/// Parses the lines of zaru's tree into nanoseconds and text, converted to Kymo's form.
 fn of_zaru(text: &str) -> Vec<(u64, String)> {
     let lines = text.lines().filter_map(|line| {
         let (head, tree) = plain(line)
@@ -65,7 +65,7 @@ fn of_zaru(text: &str) -> Vec<(u64, String)> {
     lines.collect()
 }
 
-/// The lines of ours.
+/// Parses the lines of Kymo's tree.
 fn of_kymo(text: &str) -> Vec<(u64, String)> {
     let lines = text.lines().skip(1).map(|line| {
         let (head, tree) = line.split_once("| ").unwrap();
@@ -83,7 +83,7 @@ fn trees_are_those_of_zaru() {
         let ours = of_kymo(&kymo(&["show"], &folder, file));
         let theirs = fs::read_to_string(folder.join(zaru).join("zaru_trace.txt")).unwrap();
         let theirs = of_zaru(&theirs);
-        // What each says in its own way: switches of threads, steps back, and what is open in the end.
+        // Lines that differ in form, and are not compared: thread switches, clocks that step back, and open calls.
         let own = |line: &str| {
             line.starts_with("------")
                 || line.starts_with("~~~~~~")
@@ -98,13 +98,14 @@ fn trees_are_those_of_zaru() {
                 .filter(|(_, line)| !own(line) && !line.contains("Scheduler"));
             lines
                 .map(|(time, line)| match orphans {
-                    // Where calls began before, zaru moves what it has shown already to the right.
+                    // At the exit of a call that began before the trace, zaru shifts the earlier lines to the right, so
+                    // indentation is not compared.
                     true => (*time, line.trim_start().to_owned()),
                     false => (*time, line.clone()),
                 })
                 .collect()
         };
-        // A call in which time steps back, and nothing else happens, is one line there.
+        // zaru shows a call as one line if the clock steps back within it and it has no callees.
         let mut joined = ours.clone();
         let mut at = 0;
         while let [(_, open), (_, gap), (_, close), ..] = joined.get(at..).unwrap_or_default() {
@@ -156,8 +157,8 @@ fn exported_times_are_right_and_threads_are_small_numbers() {
             assert!(names.values().any(|name| *name == event["args"]["name"]));
         }
         assert!(names.keys().all(|tid| *tid < 1 << 16), "{names:?}");
-        // Begins of calls by thread, when they were recorded: microseconds here and the same number of
-        // nanoseconds there, but where the clock was ahead.
+        // Begins of calls by thread, at their recorded times: in microseconds in Kymo's export, and in nanoseconds in
+        // zaru's. Where the clock was ahead, Kymo's export has the recorded time in a member.
         let mut shown = BTreeSet::new();
         let ours: BTreeSet<_> = events(&exported, "B")
             .iter()
@@ -192,7 +193,7 @@ fn exported_times_are_right_and_threads_are_small_numbers() {
                 "{ns} {thread} {function}"
             );
         }
-        // They are shown at nearly as many moments: no row of calls is squeezed into one.
+        // The repaired times are nearly as many different ones, so calls are not squeezed into one time.
         assert!(
             shown.len() * 100 > different.len() * 98,
             "{} of {}",
@@ -202,7 +203,7 @@ fn exported_times_are_right_and_threads_are_small_numbers() {
     }
 }
 
-/// The command with a file as its standard input, through a pipe.
+/// Runs `kymo` with a file on its standard input, through a pipe.
 fn piped(arguments: &[&str], input: &Path, folder: &Path) -> Output {
     let mut cat = Command::new("cat")
         .arg(input)
@@ -260,7 +261,7 @@ fn a_capture_is_never_written_over_itself() {
     fs::write(&capture, &bytes).unwrap();
     let linked = place.path().join("linked.kymo");
     fs::hard_link(&capture, &linked).unwrap();
-    // A path with a detour, and a file with two names.
+    // The input itself, a hard link to it, and a path through `.`.
     let detour = place.path().join(".").join("capture.kymo");
     for to in [&capture, &linked, &detour] {
         for arguments in [&["trace"][..], &["export", "--to", "folded"]] {
@@ -275,7 +276,7 @@ fn a_capture_is_never_written_over_itself() {
             assert_eq!(fs::read(&capture).unwrap(), bytes, "{arguments:?} {to:?}");
         }
     }
-    // A copy can be written, whatever the input allowed.
+    // A copy is writable even if the input is read-only.
     let mut kept = fs::metadata(&capture).unwrap().permissions();
     kept.set_readonly(true);
     fs::set_permissions(&capture, kept).unwrap();
@@ -309,15 +310,15 @@ fn self_times_add_up_to_the_time_that_passed() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let whole: u64 = rows.iter().filter_map(|row| row["self_ns"].as_u64()).sum();
-    // No call lasts longer than the capture, also of those that had ended when the clock stepped back.
+    // No call lasts longer than the capture, including those that had ended when the clock stepped back.
     for row in &rows {
         for member in ["max_ns", "avg_ns"] {
             assert!(row[member].as_u64() < Some(260_000_000), "{row}");
         }
-        // Of two threads at most at a time: what waits in one is preempted.
+        // Total times of one function in two threads do not overlap, because the waiting thread is preempted.
         assert!(row["total_ns"].as_u64() < Some(260_000_000), "{row}");
     }
-    // From the first event to the last, which is back where it belongs.
+    // The time from the first event to the last one, whose time is repaired.
     assert!((200_000_000..260_000_000).contains(&whole), "{whole}");
     let main = rows.iter().find(|row| row["function"] == "main").unwrap();
     assert!(main["total_ns"].as_u64() > Some(50_000_000), "{main}");
@@ -346,7 +347,7 @@ fn shown_durations_are_those_that_passed_and_times_those_recorded() {
     assert_eq!(ends.len(), 3, "{ends:?}");
     for end in ends {
         let milliseconds: f64 = end[1].parse().unwrap();
-        // They are worked out, and say so.
+        // The durations are computed from repaired times, and marked.
         assert!(end[2] == "ms?" && milliseconds < 30.0, "{end:?}");
     }
     // Nothing lasts longer than the capture.

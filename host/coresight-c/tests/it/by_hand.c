@@ -1,4 +1,4 @@
-/* Puts a trace together from bytes, a source and code, and checks everything that the interface says of it. */
+/* Builds a trace from bytes, a source and code, and checks all results of the interface. */
 #include <stdio.h>
 #include <string.h>
 
@@ -108,7 +108,7 @@ int main(void)
     CHECK(kymo_coresight_warnings(trace) == 0 && !kymo_coresight_warning(trace, 0));
     kymo_coresight_free(trace);
 
-    /* Without memory nothing is followed, and a warning says so, once. */
+    /* Without memory nothing is decoded, and a warning reports that once. */
     trace = kymo_coresight_of_bytes(trace_bytes, sizeof trace_bytes, KYMO_CORESIGHT_UNFORMATTED);
     CHECK(trace && kymo_coresight_warnings(trace) == 2);
     CHECK(strstr(kymo_coresight_warning(trace, 0), "describes no source"));
@@ -121,7 +121,7 @@ int main(void)
     CHECK(kymo_coresight_warnings(NULL) == 0 && !kymo_coresight_warning(NULL, 0));
     kymo_coresight_free(trace);
 
-    /* An ITM that synchronizes, overflows, and sends a packet that there is not. */
+    /* An ITM that synchronizes, overflows, and sends an invalid packet. */
     static const uint8_t itm[] = {0, 0, 0, 0, 0, 0x80, 0x70, 0x04};
     kymo_coresight_source software = {KYMO_CORESIGHT_ITM, 0, {0x10}};
     for (int way = 0; way < 3; way++) {

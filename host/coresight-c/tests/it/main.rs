@@ -1,12 +1,12 @@
-//! The C interface by C programs that are compiled and run: the example against the same one in Rust, and a program that
-//! puts a trace together by hand.
+//! Tests of the C interface with C programs that are compiled and run: the example is compared with the same one in
+//! Rust, and a second program builds a trace from bytes.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The captures, or `None`, said aloud, where they are not.
+/// The folder of the captures; `None`, with a message, if it is missing.
 fn snapshots() -> Option<PathBuf> {
     let named = std::env::var_os("KYMO_DATA").map(PathBuf::from);
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
@@ -30,7 +30,8 @@ fn snapshots() -> Option<PathBuf> {
     None
 }
 
-/// The folder with the shared library and the example in Rust. Cargo builds no library for tests that cannot link it.
+/// The folder with the shared library and the example in Rust. Cargo does not build the library for tests, because they
+/// cannot link it.
 fn built() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -91,7 +92,7 @@ fn the_examples_in_c_and_rust_print_the_same() {
             assert!(c == rust, "{path}:\n{c}\n{rust}");
         }
     }
-    // The instructions that OpenCSD and perf count, as a sum and one by one.
+    // The instructions that OpenCSD and perf count, as a total and as single ranges.
     let fib = fib.to_str().expect("a path in UTF-8");
     let first = run(&program, &[fib]);
     assert!(

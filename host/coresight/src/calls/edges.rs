@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::step::{Arrival, Before, Cut, Edge, Lost, Place, Program};
 use crate::element::{Context, Element, Leave, Range, TraceOn, Transaction, Unsynced};
 use crate::flow::BlockId;
+use crate::isa::Isa;
 
 /// Limit of known function starts in code without symbols. Hostile traces have billions.
 const BEGINNINGS: usize = 1 << 20;
@@ -126,6 +127,11 @@ impl Edges {
         }
         self.instructions += u64::from(range.count);
         let leave = match range.leave() {
+            Leave::IndirectJump | Leave::Return
+                if range.isa != Isa::A64 && program.returns_from_exception(range) =>
+            {
+                Leave::ExceptionReturn
+            }
             Leave::IndirectJump if program.is_call(range) => Leave::IndirectCall,
             leave => leave,
         };

@@ -15,6 +15,12 @@ pub trait Program {
         false
     }
 
+    /// Whether the branch at the end of a range returns from an exception, which the decoder does not tell of A32 and
+    /// T32 (not all protocols have a packet for it).
+    fn returns_from_exception(&mut self, _range: &Range) -> bool {
+        false
+    }
+
     /// Whether a branch to an address is an exception return (`EXC_RETURN` of the M profile), so that no code is there.
     fn is_exception_return(&mut self, _address: u64) -> bool {
         false

@@ -15,20 +15,25 @@ const TOO_LATE: u64 = 1 << 63;
 const AHEAD: u64 = 1 << 56;
 
 /// Number of packets searched for timestamps if the source is not configured to send any: registers are not always
-/// recorded.
+/// recorded. A source with fewer packets may have had no time to send two timestamps.
 const LOOKED_AT: usize = 1 << 16;
 
-/// Time base of these sources: timestamps if all have them, else cycles if all count them, else instructions. Also
-/// returns the offset to subtract from timestamps. Each source is given by the [parts](crate::input::traces) that it
-/// wrote.
+/// Time base of these sources: timestamps if all have them, else cycles if all count them, else instructions. A source
+/// that ran only briefly needs no two timestamps if another one has them. Also returns the offset to subtract from
+/// timestamps. Each source is given by the [parts](crate::input::traces) that it wrote.
 pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
     let times = traces.iter().filter_map(|parts| time_of(buffers, parts));
     let times: Vec<_> = times.collect();
     let is_late = times
         .iter()
-        .any(|(_, first)| first.is_some_and(|first| first >= TOO_LATE - AHEAD));
-    let all = times.into_iter().map(|(measure, _)| measure);
-    let measure = all.fold(Measure::Timestamps, |all, one| match (all, one) {
+        .any(|time| time.first.is_some_and(|first| first >= TOO_LATE - AHEAD));
+    let has_clock = times.iter().any(|time| time.is_clock);
+    let measures = times.into_iter().map(|time| match time {
+        Times { is_clock: true, .. } => Measure::Timestamps,
+        Times { is_short: true, .. } if has_clock => Measure::Timestamps,
+        time => time.without,
+    });
+    let measure = measures.fold(Measure::Timestamps, |all, one| match (all, one) {
         (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,
         (Measure::Instructions, _) | (_, Measure::Instructions) => Measure::Instructions,
         // A source without timestamps has cycles only if it is configured to count them.
@@ -40,7 +45,7 @@ pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
 /// Smallest of the sources' first timestamps, if any.
 pub fn first_timestamp(buffers: &[Buffer], traces: &[Vec<Part>]) -> Option<u64> {
     let times = traces.iter().filter_map(|parts| time_of(buffers, parts));
-    times.filter_map(|(_, first)| first).min()
+    times.filter_map(|time| time.first).min()
 }
 
 /// Timestamps among elements. Bytes that look like a timestamp after damage, before synchronization, are no element.
@@ -59,8 +64,20 @@ impl Sink for Stamps {
     }
 }
 
-/// Time base of a source, and its first timestamp; `None` if nothing in it needs a time.
-fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)> {
+/// Times of a source.
+struct Times {
+    /// First timestamp.
+    first: Option<u64>,
+    /// Whether two timestamps differ.
+    is_clock: bool,
+    /// Whether it ended so early that two timestamps need not be in it.
+    is_short: bool,
+    /// Time base without timestamps.
+    without: Measure,
+}
+
+/// Times of a source; `None` if nothing in it needs a time.
+fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<Times> {
     let first = parts.first()?;
     let protocol = buffers
         .get(first.buffer)?
@@ -73,6 +90,10 @@ fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)>
         Protocol::EtmV3(config) => config.is_cycle_accurate(),
         Protocol::Ptm(config) => config.is_cycle_accurate(),
         Protocol::Stm(_) | Protocol::Itm(_) => return None,
+    };
+    let without = match cycles {
+        true => Measure::Cycles,
+        false => Measure::Instructions,
     };
     let mut has_executed = false;
     let mut found = Stamps::default();
@@ -95,7 +116,7 @@ fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)>
                 has_executed |= executes(&packet);
                 flow.packet(&packet, &mut found);
                 if found.is_clock {
-                    return Some((Measure::Timestamps, found.first));
+                    break 'parts;
                 }
                 looked_at += 1;
                 if has_executed && !stamps && looked_at >= LOOKED_AT {
@@ -103,12 +124,16 @@ fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)>
                 }
             }
         }
+        // The last timestamp may wait for the instructions before it.
+        flow.finish(&mut found);
     }
-    let measure = match cycles {
-        true => Measure::Cycles,
-        false => Measure::Instructions,
+    let times = Times {
+        first: found.first,
+        is_clock: found.is_clock,
+        is_short: looked_at < LOOKED_AT && (stamps || found.first.is_some()),
+        without,
     };
-    has_executed.then_some((measure, found.first))
+    (has_executed || found.is_clock).then_some(times)
 }
 
 /// Whether a packet reports executed instructions.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Events with their times.
+/// The events, with their times.
 fn times<T: Copy>(out: &[Placed<T>]) -> Vec<(i64, T)> {
     out.iter()
         .map(|placed| (placed.time, placed.what))
@@ -53,7 +53,7 @@ fn time_that_goes_back_goes_on_from_where_it_was() {
     clock.timestamp(0, 1000, &mut out);
     clock.timestamp(10, 1100, &mut out);
     clock.push(11, 'a', &mut out);
-    // By the rate so far, it is 1120.
+    // At the rate so far, the time would be 1120.
     clock.timestamp(12, 500, &mut out);
     clock.push(13, 'b', &mut out);
     clock.timestamp(14, 508, &mut out);
@@ -61,7 +61,7 @@ fn time_that_goes_back_goes_on_from_where_it_was() {
     clock.timestamp(16, 516, &mut out);
     assert_eq!(clock.backward, 1);
     assert_eq!(times(&out), [(1110, 'a'), (1124, 'b'), (1132, 'c')]);
-    // After a pause, times later than all before are the trace's own.
+    // After a pause, times later than all earlier ones are used as they are.
     clock.pause(&mut out);
     clock.push(20, 'd', &mut out);
     clock.timestamp(20, 3000, &mut out);
@@ -146,7 +146,7 @@ fn what_a_filter_kept_out_takes_what_the_rate_leaves_of_the_time() {
     ];
     assert_eq!(times(&out), expected);
     assert_eq!(clock.widest, 7980);
-    // Several gaps share the rest. If no rate is known, the least time per instruction is the rate.
+    // Several gaps share the remaining time. If no rate is known, the minimum time per instruction is used.
     let mut clock = Clock::new(Measure::Timestamps, None, 0);
     let mut out = Vec::new();
     clock.timestamp(0, 0, &mut out);
@@ -201,7 +201,7 @@ fn a_first_interval_with_a_gap_waits_for_a_rate() {
     clock.timestamp(30, 5000, &mut out);
     clock.timestamp(40, 5020, &mut out);
     assert_eq!(times(&out), [(20, 'a'), (1010, 'b'), (5000, 'c')]);
-    // Beyond the limit of waiting events, the least time per instruction is the rate.
+    // Beyond the maximum number of waiting events, the minimum time per instruction is used.
     let mut clock = Clock::new(Measure::Timestamps, None, 0);
     let mut out = Vec::new();
     for step in 0..=WAITING as u64 {
@@ -252,4 +252,110 @@ fn ticks_of_the_kernel_s_counter_become_its_nanoseconds() {
     clock.push(5, 'a', &mut out);
     clock.timestamp(10, 5, &mut out);
     assert_eq!(times(&out), [(47, 'a')]);
+}
+
+#[test]
+fn cycle_counts_spread_the_time_between_two_timestamps() {
+    let mut clock = Clock::new(Measure::Timestamps, None, 0);
+    let mut out = Vec::new();
+    clock.timestamp_with_cycles(0, 1000, Some(0), &mut out);
+    clock.push(0, "slow", &mut out);
+    clock.cycles(10, 1000, &mut out);
+    clock.push(10, "fast", &mut out);
+    clock.push(15, "half of fast", &mut out);
+    clock.cycles(20, 20, &mut out);
+    clock.push(20, "rest", &mut out);
+    // 30 cycles of the next 100 were before the timestamp.
+    clock.timestamp_with_cycles(23, 1105, Some(30), &mut out);
+    clock.cycles(30, 100, &mut out);
+    clock.push(30, "end", &mut out);
+    clock.timestamp_with_cycles(30, 1112, Some(0), &mut out);
+    clock.cycles(40, 50, &mut out);
+    clock.push(40, "behind", &mut out);
+    clock.finish(Some("last"), &mut out);
+    assert_eq!(
+        times(&out),
+        [
+            (1000, "slow"),
+            (1100, "fast"),
+            (1101, "half of fast"),
+            (1102, "rest"),
+            (1112, "end"),
+            (1112, "last"),
+            (1117, "behind"),
+        ]
+    );
+    // The cycles between two timestamps need not have one length.
+    assert_eq!((out[0].earliest, out[0].latest), (1000, 1105));
+    assert_eq!(clock.widest, 105);
+}
+
+#[test]
+fn cycles_spread_what_is_before_the_first_timestamp() {
+    let mut clock = Clock::new(Measure::Timestamps, None, 0);
+    let mut out = Vec::new();
+    clock.push(0, 'a', &mut out);
+    clock.cycles(1, 100, &mut out);
+    clock.push(1, 'b', &mut out);
+    clock.cycles(11, 10, &mut out);
+    clock.timestamp_with_cycles(11, 500, Some(0), &mut out);
+    clock.cycles(12, 100, &mut out);
+    clock.timestamp_with_cycles(12, 600, Some(0), &mut out);
+    assert_eq!(times(&out)[1], (490, 'b'));
+    assert_eq!((out[1].earliest, out[1].latest), (UNKNOWN, 500));
+}
+
+/// ETMv4's next count includes the 100 cycles up to the timestamp, PTM's does not.
+#[test]
+fn what_a_count_behind_a_timestamp_includes_depends_on_the_protocol() {
+    for (restarts, next) in [(false, 300), (true, 200)] {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        clock.restarts_at_timestamps = restarts;
+        let mut out = Vec::new();
+        clock.timestamp_with_cycles(0, 0, Some(0), &mut out);
+        clock.timestamp_with_cycles(10, 100, Some(100), &mut out);
+        out.clear();
+        clock.cycles(20, next, &mut out);
+        clock.push(20, 'a', &mut out);
+        clock.cycles(30, 200, &mut out);
+        clock.timestamp_with_cycles(30, 500, Some(0), &mut out);
+        assert_eq!(times(&out), [(300, 'a')], "{restarts}");
+    }
+}
+
+#[test]
+fn without_all_cycle_counts_instructions_spread_the_time() {
+    let mut clock = Clock::new(Measure::Timestamps, None, 0);
+    let mut out = Vec::new();
+    clock.timestamp_with_cycles(0, 0, Some(0), &mut out);
+    clock.cycles(10, 90, &mut out);
+    clock.push(10, "unknown", &mut out);
+    clock.count(20, &Element::Cycles(0), &mut out);
+    clock.timestamp_with_cycles(20, 100, Some(0), &mut out);
+    assert_eq!(times(&out), [(50, "unknown")]);
+    out.clear();
+    // The first count behind a pause may include the pause.
+    clock.pause(&mut out);
+    clock.timestamp_with_cycles(20, 1000, Some(0), &mut out);
+    clock.cycles(30, 9000, &mut out);
+    clock.push(30, "paused", &mut out);
+    clock.cycles(40, 10, &mut out);
+    clock.timestamp_with_cycles(40, 1100, Some(0), &mut out);
+    assert_eq!(times(&out), [(1050, "paused")]);
+}
+
+#[test]
+fn a_gap_takes_what_the_cycles_leave_of_the_time() {
+    let mut clock = Clock::new(Measure::Timestamps, None, 0);
+    let mut out = Vec::new();
+    clock.timestamp_with_cycles(0, 0, Some(0), &mut out);
+    clock.cycles(10, 100, &mut out);
+    clock.timestamp_with_cycles(10, 100, Some(0), &mut out);
+    clock.cycles(20, 10, &mut out);
+    clock.push(20, "before", &mut out);
+    clock.gap();
+    clock.push(20, "behind", &mut out);
+    clock.cycles(30, 10, &mut out);
+    clock.timestamp_with_cycles(30, 1100, Some(0), &mut out);
+    assert_eq!(times(&out), [(110, "before"), (1090, "behind")]);
 }

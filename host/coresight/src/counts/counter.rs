@@ -311,6 +311,10 @@ impl<'a> Counter<'a> {
 }
 
 impl Sink for Counter<'_> {
+    fn unknown_target(&mut self, at: usize) {
+        self.element(at, Element::AddressUnknown);
+    }
+
     #[inline]
     fn path(
         &mut self,

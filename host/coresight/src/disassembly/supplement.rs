@@ -10,6 +10,7 @@ use crate::isa::Isa;
 
 mod a32;
 mod a64;
+mod neon;
 mod t32;
 mod vfp;
 

@@ -22,7 +22,7 @@ pub struct StmMessage {
     /// Kind of the message.
     pub kind: StmKind,
     /// Master and channel; `None` before the trace has them.
-    pub place: Option<(u8, u16)>,
+    pub place: Option<(u16, u16)>,
     /// Data, error code, trigger or frequency.
     pub value: u64,
     /// Bits of the value; 0 if there is none.

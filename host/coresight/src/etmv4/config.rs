@@ -127,9 +127,14 @@ impl Config {
         self.idr12.saturating_sub(self.idr13)
     }
 
-    /// Whether loads or stores have atoms as branches do (TRCIDR0.INSTP0, TRCCONFIGR.INSTP0).
-    pub fn has_load_store_atoms(&self) -> bool {
-        self.idr0 >> 1 & 3 == 3 && self.configr >> 1 & 3 != 0
+    /// Whether loads have atoms as branches do (TRCIDR0.INSTP0, TRCCONFIGR.INSTP0).
+    pub fn has_load_atoms(&self) -> bool {
+        self.idr0 >> 1 & 3 == 3 && self.configr >> 1 & 1 != 0
+    }
+
+    /// Whether stores have atoms as branches do (TRCIDR0.INSTP0, TRCCONFIGR.INSTP0).
+    pub fn has_store_atoms(&self) -> bool {
+        self.idr0 >> 1 & 3 == 3 && self.configr >> 2 & 1 != 0
     }
 
     /// Whether returns from a function of another security state have a packet: the M profile of Armv8, ETMv4.2 on.

@@ -503,9 +503,10 @@ impl<C: Code> Blocks<C> {
         };
         let mut bytes: &[u8] = &[];
         let mut conditional_left = 0u8;
+        let has_accesses = self.waypoints.has_accesses();
         let is_followed = matches!(isa, Isa::A64 | Isa::A32 | Isa::T32);
         loop {
-            if isa == Isa::A64 && until.is_none() && !self.is_stepping {
+            if isa == Isa::A64 && until.is_none() && !self.is_stepping && !has_accesses {
                 // Fast path: most instructions are no waypoints, and their top bits show it.
                 let plain = instruction::plain_run(bytes, RUN_LIMIT - block.count);
                 if plain > 0 {

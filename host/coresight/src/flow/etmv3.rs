@@ -1,8 +1,9 @@
 //! Packets of ETMv3 to elements.
 //!
-//! Every instruction has an atom. The packet of an exception can cancel the last instruction before it. As in the
-//! reference tool, a range waits for a possible cancel only if it is alone in its packet, and only such a range is
-//! taken back, so that the counts of both tools are equal.
+//! Every instruction has an atom. The packet of an exception can cancel the last instruction before it (IHI 0014Q, 7.3:
+//! `Canc`), so the atoms of a packet wait for the next packet, which decides whether all of them are followed at once,
+//! or the last one waits as a range of its own. The reference tool takes back only a range that
+//! is alone in its packet, and counts one instruction too many otherwise.
 
 use super::Sink;
 use super::blocks::{BlockId, Blocks};
@@ -32,6 +33,8 @@ pub struct EtmV3Flow<C> {
     sent_unknown: bool,
     /// Always inactive: the trace unit has no return stack.
     returns: ReturnStack,
+    /// Atoms of the packet at an offset, several and without cycle counts, which are followed with the next packet.
+    waiting: Option<(usize, Atoms)>,
     /// Elements that the next packet can cancel.
     pending: Vec<(usize, Element)>,
     /// Addresses of out-of-order data, by tag.
@@ -62,6 +65,7 @@ impl<C: Code> EtmV3Flow<C> {
             needs_address: true,
             sent_unknown: false,
             returns: ReturnStack::new(false),
+            waiting: None,
             pending: Vec::new(),
             out_of_order: [None; 4],
             last_packet: 0,
@@ -79,11 +83,13 @@ impl<C: Code> EtmV3Flow<C> {
         place(self) == place(other)
             && (self.state, self.last_packet) == (other.state, other.last_packet)
             && (self.context, self.sent_unknown) == (other.context, other.sent_unknown)
-            && (&self.pending, self.out_of_order) == (&other.pending, other.out_of_order)
+            && (self.waiting, &self.pending) == (other.waiting, &other.pending)
+            && self.out_of_order == other.out_of_order
             && self.blocks.moment() == other.blocks.moment()
     }
 
-    /// Restarts decoding as after a reset of the trace unit; the next element reports `why`.
+    /// Restarts decoding as after a reset of the trace unit; the next element reports `why`. Atoms that wait are to
+    /// be followed before.
     pub fn reset(&mut self, why: Unsynced) {
         self.lose_sync(why);
     }
@@ -119,9 +125,30 @@ impl<C: Code> EtmV3Flow<C> {
         sink.element(self.last_packet, Element::End(Unsynced::EndOfTrace));
     }
 
+    /// Follows the atoms that wait, and emits what can no longer be cancelled.
     fn commit(&mut self, sink: &mut impl Sink) {
-        for (at, element) in self.pending.drain(..) {
-            sink.element(at, element);
+        if let Some((at, atoms)) = self.waiting.take() {
+            let left = self.follow(at, atoms, sink);
+            if left > 0 {
+                self.walk(at, (atoms, left), 0, 0, sink);
+            }
+        }
+        if !self.pending.is_empty() {
+            for (at, element) in self.pending.drain(..) {
+                sink.element(at, element);
+            }
+        }
+    }
+
+    /// Follows the atoms that wait. The last instruction can still be cancelled.
+    pub(super) fn settle(&mut self, sink: &mut impl Sink) {
+        if let Some((at, atoms)) = self.waiting.take() {
+            let certain = Atoms {
+                count: atoms.count - 1,
+                ..atoms
+            };
+            let left = 1 + self.follow(at, certain, sink);
+            self.walk(at, (atoms, left), 0, 0, sink);
         }
     }
 
@@ -157,18 +184,25 @@ impl<C: Code> EtmV3Flow<C> {
 
     fn decode(&mut self, packet: &Packet, sink: &mut impl Sink) {
         let at = packet.start;
+        let can_cancel = match packet.fields {
+            Fields::Branch(branch) => branch.exception.is_some_and(|it| it.cancels),
+            _ => packet.kind == Kind::ExceptionExit,
+        };
+        match can_cancel {
+            true => self.settle(sink),
+            false => self.commit(sink),
+        }
         match packet.fields {
             Fields::Branch(branch) => {
                 let mut here = (!self.needs_address).then_some(self.address);
                 if branch.exception.is_some_and(|exception| exception.cancels) {
-                    // The instruction runs again after the exception. Committed elements cannot be taken back.
+                    // The instruction runs again after the exception.
                     here = self.pending.iter().find_map(|(_, element)| match element {
                         Element::Range(range) => Some(range.start),
                         _ => None,
                     });
                     self.pending.clear();
                 }
-                self.commit(sink);
                 self.branch(at, &branch, here, sink);
                 return;
             }
@@ -183,7 +217,7 @@ impl<C: Code> EtmV3Flow<C> {
                 self.pending.push((at, Element::ExceptionReturn));
                 return;
             }
-            _ => self.commit(sink),
+            _ => {}
         }
         match packet.fields {
             Fields::PHeader {
@@ -342,6 +376,22 @@ impl<C: Code> EtmV3Flow<C> {
     }
 
     fn p_header(&mut self, at: usize, atoms: Atoms, cycles: u32, format: u8, sink: &mut impl Sink) {
+        if atoms.count > 1 && !self.needs_address && !self.config.is_cycle_accurate() {
+            self.waiting = Some((at, atoms));
+        } else {
+            self.walk(at, (atoms, atoms.count), cycles, format, sink);
+        }
+    }
+
+    /// Follows the last `left` of a packet's atoms one by one. The last instruction can still be cancelled.
+    fn walk(
+        &mut self,
+        at: usize,
+        (atoms, mut left): (Atoms, u8),
+        cycles: u32,
+        format: u8,
+        sink: &mut impl Sink,
+    ) {
         let counts = self.config.is_cycle_accurate();
         // Cycles before each atom: one each in format 1, else all before the first.
         let cycles_of = |index: u8| match (format, index) {
@@ -349,14 +399,6 @@ impl<C: Code> EtmV3Flow<C> {
             (_, 0) => cycles,
             _ => 0,
         };
-        let mut left = atoms.count;
-        if !counts && left > 1 && !self.needs_address {
-            // If there are several atoms, none can be cancelled.
-            left = self.follow(at, atoms, sink);
-            if left == 0 {
-                return;
-            }
-        }
         let mut index = atoms.count - left;
         loop {
             if self.needs_address {
@@ -388,17 +430,13 @@ impl<C: Code> EtmV3Flow<C> {
             self.commit(sink);
             self.instruction(at, is_taken, cycles, sink);
             if left == 0 {
-                if index > 1 {
-                    self.commit(sink);
-                }
                 return;
             }
         }
     }
 
-    /// Follows atoms that cannot be cancelled, as far as the blocks allow. Returns the number of remaining atoms.
+    /// Follows atoms that no exception can cancel, as far as the blocks allow. Returns the number of remaining atoms.
     fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) -> u8 {
-        self.commit(sink);
         let mut left = atoms;
         let id = self.here();
         let returns = &mut self.returns;

@@ -56,6 +56,9 @@ pub struct EtmV4Flow<C> {
     /// Instruction set bit of the last address packet.
     last_is: u8,
     returns: ReturnStack,
+    /// Whether the missing address is the target of an indirect branch, and not yet reported as unknown. Only
+    /// meaningful while an address is needed.
+    needs_target: bool,
     overflowed: bool,
     /// Keys of conditional instructions.
     keys: Keys,
@@ -99,6 +102,7 @@ impl<C: Code> EtmV4Flow<C> {
             next_block: None,
             last_is: 0,
             returns: ReturnStack::new(config.uses_return_stack()),
+            needs_target: false,
             overflowed: false,
             keys: Keys::default(),
             last_packet: 0,
@@ -114,7 +118,8 @@ impl<C: Code> EtmV4Flow<C> {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let numbers = |flow: &Self| (flow.depth, flow.unseen, flow.last_is, flow.last_packet);
         let states = |flow: &Self| (flow.state, flow.exception_waits, flow.overflowed);
-        let place = |flow: &Self| (flow.address, flow.needs_address, flow.isa);
+        let needs = |flow: &Self| flow.needs_address.then_some(flow.needs_target);
+        let place = |flow: &Self| (flow.address, needs(flow), flow.isa);
         numbers(self) == numbers(other)
             && states(self) == states(other)
             && place(self) == place(other)
@@ -160,6 +165,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.context = Context::default();
         self.needs_context = true;
         self.needs_address = true;
+        self.needs_target = false;
         self.next_block = None;
         self.last_is = 0;
         self.keys = Keys::default();
@@ -262,6 +268,7 @@ impl<C: Code> EtmV4Flow<C> {
             (State::WaitInfo, _, Fields::TraceInfo(info)) => {
                 self.needs_context = true;
                 self.needs_address = true;
+                self.needs_target = false;
                 self.depth = info.speculation.unwrap_or_default();
                 self.unseen = self.depth;
                 self.state = State::Decoding;

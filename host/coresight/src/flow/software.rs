@@ -41,6 +41,8 @@ pub struct StmFlow {
     progress: Progress,
     /// Whether the trace had a master or channel.
     is_placed: bool,
+    /// Whether it had a packet that sets both to 0.
+    is_reset: bool,
 }
 
 impl StmFlow {
@@ -60,32 +62,39 @@ impl StmFlow {
             Kind::Frequency => (StmKind::Frequency, 32),
             Kind::MasterError => (StmKind::MasterError, 8),
             Kind::GlobalError => (StmKind::GlobalError, 8),
-            Kind::Master8 | Kind::Channel8 | Kind::Channel16 => {
+            Kind::Version => {
+                self.is_reset = true;
+                return;
+            }
+            Kind::Master8 | Kind::Master16 | Kind::Channel8 | Kind::Channel16 => {
                 self.is_placed = true;
                 return;
             }
             Kind::BadSequence | Kind::Reserved => {
                 return sink.element(at, Element::NoSync(Unsynced::BadPacket));
             }
-            Kind::NotSync | Kind::Async | Kind::Version | Kind::Null | Kind::IncompleteEot => {
+            Kind::NotSync | Kind::Async | Kind::Null | Kind::IncompleteEot => {
                 return;
             }
         };
+        // Other messages are of no channel, and have one as in the reference's listing.
+        let is_placed = self.is_placed || self.is_reset && of == StmKind::Data;
         let message = StmMessage {
             kind: of,
-            place: self.is_placed.then_some((packet.master, packet.channel)),
+            place: is_placed.then_some((packet.master, packet.channel)),
             value: packet.value,
             bits,
             is_marker: packet.is_marker || kind == Kind::Flag,
             timestamp: packet.timestamp.map(|(value, _)| value),
         };
+        self.is_reset |= kind == Kind::GlobalError;
         sink.element(at, Element::Software(Software::Stm(message)));
     }
 
     /// Restarts decoding.
     pub fn reset(&mut self, why: Unsynced) {
         self.progress.begins = Some(why);
-        self.is_placed = false;
+        (self.is_placed, self.is_reset) = (false, false);
     }
 
     /// Ends the trace.

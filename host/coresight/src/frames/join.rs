@@ -35,8 +35,9 @@ impl Frames<'_> {
         self.frames += other.frames;
         self.skipped_bytes += other.skipped_bytes;
         self.padding_bytes += other.padding_bytes;
+        self.unnamed_bytes += other.unnamed_bytes;
         self.reserved_bytes += other.reserved_bytes;
-        self.triggers += other.triggers;
+        self.trigger_bytes += other.trigger_bytes;
         if self.rest_bytes == 0 {
             self.rest_offset = offset + other.rest_offset;
         }

@@ -85,7 +85,17 @@ fn four_full_words_reset() {
     assert_eq!(frames.resets, 1);
     assert_eq!(frames.streams[0].resets, [14]);
     assert_eq!((frames.resets_within, frames.reset_offset), (1, 16));
-    // A reset before all trace loses nothing.
+    // A reset before all trace causes no loss.
     let frames = split(&buffer[16..], FrameFormat::Memory, TraceId::NONE);
     assert_eq!((frames.resets, frames.resets_within), (1, 0));
+}
+
+#[test]
+fn triggers_are_no_bytes_of_a_reserved_id() {
+    // ID 0x10, two bytes, then a trigger and padding.
+    let mut frame = vec![0x21, 1, 2, 3, 0xfb, 0xaa, 0x01, 0];
+    frame.resize(16, 0);
+    let frames = split(&frame, FrameFormat::Memory, TraceId::NONE);
+    assert_eq!(frames.trigger_bytes, 1, "{frames:?}");
+    assert_eq!(frames.reserved_bytes, 0, "{frames:?}");
 }

@@ -3,8 +3,8 @@
 use super::{Class, Instruction, Purpose, barrier, coprocessor_barrier, offset};
 use crate::isa::Isa;
 
-pub(super) fn decode(address: u64, word: u32, is_wide: bool) -> Instruction {
-    let size = if is_wide { 4 } else { 2 };
+pub(super) fn decode(address: u64, word: u32) -> Instruction {
+    let size = if is_wide(word) { 4 } else { 2 };
     let mut instruction = Instruction {
         size,
         next_isa: Isa::T32,
@@ -42,6 +42,11 @@ pub(super) fn decode(address: u64, word: u32, is_wide: bool) -> Instruction {
         instruction.it_length = 4 - (word >> 16 & 0xf).trailing_zeros() as u8;
     }
     instruction
+}
+
+/// Whether an instruction has a second half word.
+pub(super) const fn is_wide(word: u32) -> bool {
+    word >= 0xe800_0000
 }
 
 struct Direct {
@@ -163,23 +168,23 @@ mod tests {
     #[test]
     fn finds_targets() {
         // bl .+4: f000 f800; b.n .: e7fe; beq.n .+4: d000; cbz r0, .+4: b100
-        assert_eq!(decode(0x100, 0xf000_f800, true).target, 0x104);
-        assert_eq!(decode(0x100, 0xe7fe_0000, false).target, 0x100);
-        assert_eq!(decode(0x100, 0xd000_0000, false).target, 0x104);
-        assert_eq!(decode(0x100, 0xb108_0000, false).target, 0x106);
+        assert_eq!(decode(0x100, 0xf000_f800).target, 0x104);
+        assert_eq!(decode(0x100, 0xe7fe_0000).target, 0x100);
+        assert_eq!(decode(0x100, 0xd000_0000).target, 0x104);
+        assert_eq!(decode(0x100, 0xb108_0000).target, 0x106);
         // bl .-4: f7ff fffe
-        assert_eq!(decode(0x100, 0xf7ff_fffe, true).target, 0x100);
+        assert_eq!(decode(0x100, 0xf7ff_fffe).target, 0x100);
         // blx .+4: f000 e800
-        let blx = decode(0x102, 0xf000_e800, true);
+        let blx = decode(0x102, 0xf000_e800);
         assert_eq!((blx.target, blx.next_isa), (0x104, Isa::A32));
     }
 
     #[test]
     fn counts_what_an_it_makes_conditional() {
         // it eq; itt eq; itttt eq
-        assert_eq!(decode(0, 0xbf08_0000, false).it_length, 1);
-        assert_eq!(decode(0, 0xbf04_0000, false).it_length, 2);
-        assert_eq!(decode(0, 0xbf01_0000, false).it_length, 4);
-        assert_eq!(decode(0, 0xbf00_0000, false).it_length, 0);
+        assert_eq!(decode(0, 0xbf08_0000).it_length, 1);
+        assert_eq!(decode(0, 0xbf04_0000).it_length, 2);
+        assert_eq!(decode(0, 0xbf01_0000).it_length, 4);
+        assert_eq!(decode(0, 0xbf00_0000).it_length, 0);
     }
 }

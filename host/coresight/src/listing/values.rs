@@ -330,7 +330,9 @@ fn of_stm(packet: &stm::Packet, values: &mut Values) {
             values.push(("value", Value::Bits(packet.value)));
         }
         // For other kinds, master and channel are those of earlier packets.
-        Kind::Flag | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => values.extend(place),
+        Kind::Flag | Kind::Master8 | Kind::Master16 | Kind::Channel8 | Kind::Channel16 => {
+            values.extend(place);
+        }
         Kind::NotSync | Kind::Reserved | Kind::Async | Kind::Null => {}
     }
     if let Some((value, bits)) = packet.timestamp {

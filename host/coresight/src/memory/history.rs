@@ -17,7 +17,7 @@ pub(crate) use memory::Replaced;
 pub use memory::{Memory, Recorded, Scene, Session};
 pub use schedule::Schedule;
 pub(crate) use schedule::thread_in;
-pub(crate) use switches::Running;
+pub use switches::Running;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,6 @@
 //! Trace buffers, and their division into sessions by AUX records.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use super::assignments::{Assignments, Mapping, Sink};
 use super::sideband::Sideband;
 use crate::element::Unsynced;
-use crate::frames::{self, FrameFormat, Frames, Stream, TraceId};
+use crate::frames::{self, FrameFormat, Frames, TraceId};
 use crate::memory::Session;
 
 /// AUX record: a session of the trace unit, and the part of a buffer that it wrote.
@@ -219,17 +220,24 @@ pub(super) fn read(
             None => missing += u64::from(aux.size > 0),
         }
     }
-    let buffers = places.iter().enumerate().flat_map(|(number, place)| {
+    let mut parts: Vec<Vec<Part>> = places.iter().map(|_| Vec::new()).collect();
+    // Trace of each owner that the next record may continue, also in the next buffer.
+    let mut open: HashMap<Option<Owner>, Chain<'_>> = HashMap::new();
+    // Buffer to which the last bytes of each owner were added.
+    let mut homes: HashMap<Option<Owner>, usize> = HashMap::new();
+    // Buffers whose trace all continues that of earlier ones.
+    let mut is_empty = vec![false; places.len()];
+    for (number, place) in places.iter().enumerate() {
         let data = bytes.get(place.start..).unwrap_or_default();
         let data = data.get(..place.size).unwrap_or(data);
         if all.is_empty() {
             let mut part = Part::new(ids.writer(place.cpu, None));
             let frames = frames::split(data, FrameFormat::Memory, TraceId::NONE);
             part.frames.append(frames, 0, 0, false);
-            return vec![part.finish(number)];
+            parts[number].push(part);
+            continue;
         }
-        let mut parts: Vec<Part> = Vec::new();
-        let mut chain: Option<Chain<'_>> = None;
+        let owner = place.owner();
         for record in of_place.remove(&number).unwrap_or_default() {
             let aux = record.aux;
             let within = usize::try_from(aux.start() - place.offset).unwrap_or(usize::MAX);
@@ -237,32 +245,46 @@ pub(super) fn read(
             let size = usize::try_from(aux.size).unwrap_or(usize::MAX);
             let size = size.min(part.len());
             if size > 0 {
-                let new = Chain::new(&record, data, within..within + size);
-                let is_longer = chain.as_mut().is_some_and(|chain| chain.take(&new));
-                if !is_longer && let Some(whole) = chain.replace(new) {
-                    whole.finish(&mut parts);
-                }
+                let new = Chain::new(&record, number, data, within..within + size);
+                let chain = open.get_mut(&owner);
+                let home = match chain.and_then(|chain| chain.take(&new).then_some(chain.place)) {
+                    Some(home) => home,
+                    None => {
+                        if let Some(whole) = open.insert(owner, new) {
+                            whole.finish(&mut parts);
+                        }
+                        number
+                    }
+                };
+                is_empty[number] = home != number && parts[number].is_empty();
+                homes.insert(owner, home);
             }
             // A record without bytes has no layout.
             let writers = [record.layout.0, Writer::Unit { cpu: record.cpu }];
             let wrote = |part: &&mut Part| writers.contains(&part.writer);
             if let Some(why) = aux.lost() {
-                if let Some(whole) = chain.take() {
+                if let Some(whole) = open.remove(&owner) {
                     whole.finish(&mut parts);
                 }
-                let parts = parts.iter_mut().filter(wrote);
+                // What is lost without further bytes is behind those of an earlier buffer.
+                let home = homes.get(&owner).copied().unwrap_or(number);
+                let parts = parts[home].iter_mut().filter(wrote);
                 parts.for_each(|part| part.frames.lose(why));
             }
         }
-        if let Some(whole) = chain {
-            whole.finish(&mut parts);
+    }
+    let mut rest: Vec<_> = open.into_values().collect();
+    rest.sort_by_key(|chain| chain.place);
+    rest.into_iter().for_each(|chain| chain.finish(&mut parts));
+    let mut buffers = Vec::new();
+    for (number, mut parts) in parts.into_iter().enumerate() {
+        if parts.is_empty() && !is_empty[number] {
+            let cpu = places.get(number).and_then(|place| place.cpu);
+            parts.push(Part::new(Writer::Unit { cpu }));
         }
-        if parts.is_empty() {
-            parts.push(Part::new(Writer::Unit { cpu: place.cpu }));
-        }
-        parts.into_iter().map(|part| part.finish(number)).collect()
-    });
-    (buffers.collect(), missing)
+        buffers.extend(parts.into_iter().map(|part| part.finish(number)));
+    }
+    (buffers, missing)
 }
 
 /// Writer of trace, and its frame format.
@@ -279,11 +301,17 @@ struct Record<'a> {
 }
 
 /// Bytes of AUX records that form one continuous trace. perf writes a record whenever it has read a buffer, and
-/// restarts its decoder at each. A trace unit that was restarted for this synchronizes; bytes that do not begin with a
-/// synchronization continue those of the previous record.
+/// restarts its decoder at each. A trace unit that was restarted for this synchronizes, and a formatter that was
+/// restarted names the source of its first byte; bytes that do neither continue those of the previous record, also
+/// where perf divided them into two AUXTRACE records.
 struct Chain<'a> {
     layout: Layout,
-    data: &'a [u8],
+    /// Index of the buffer in which it begins.
+    place: usize,
+    /// Offset of its first byte in that buffer.
+    offset: u64,
+    /// Buffer with its bytes; a copy of the bytes if they are of several buffers.
+    data: Cow<'a, [u8]>,
     bytes: Range<usize>,
     session: Session,
     adjoins: bool,
@@ -293,21 +321,39 @@ struct Chain<'a> {
     frames: Option<Frames<'a>>,
 }
 
+/// Zeros of the shortest synchronization of a trace unit behind a formatter: that of an ETMv3 or PTM.
+const LEAST_ZEROS: usize = 5;
+
+/// Zeros of the synchronization of an ETE, whose trace is not formatted.
+const ETE_ZEROS: usize = 11;
+
 impl<'a> Chain<'a> {
-    fn new(record: &Record<'_>, data: &'a [u8], bytes: Range<usize>) -> Self {
+    fn new(record: &Record<'_>, place: usize, data: &'a [u8], bytes: Range<usize>) -> Self {
         let own = data.get(bytes.clone()).unwrap_or_default();
         let frames = frames::split(own, record.layout.1, TraceId::NONE);
         let streams = frames.streams.iter();
         let mut streams = streams.filter(|stream| !stream.bytes.is_empty());
+        // A record may end within a synchronization, of which the rest is none.
+        let zeros = match record.layout.1 {
+            FrameFormat::Unformatted => ETE_ZEROS,
+            _ => LEAST_ZEROS,
+        };
         Chain {
             layout: record.layout,
-            data,
+            place,
+            offset: bytes.start as u64,
+            data: Cow::Borrowed(data),
             session: record.session,
             adjoins: record.adjoins,
-            is_synchronized: streams.all(Stream::is_synchronized),
+            is_synchronized: frames.unnamed_bytes == 0
+                && streams.all(|stream| stream.is_synchronized(zeros)),
             frames: Some(frames),
             bytes,
         }
+    }
+
+    fn own(&self) -> &[u8] {
+        self.data.get(self.bytes.clone()).unwrap_or_default()
     }
 
     /// Appends the bytes of a record that continue this chain. Returns whether they do.
@@ -318,17 +364,28 @@ impl<'a> Chain<'a> {
         if !next.adjoins || !is_whole || next.is_synchronized {
             return false;
         }
-        (self.bytes.end, self.session.end) = (next.bytes.end, next.session.end);
+        match &mut self.data {
+            Cow::Borrowed(_) if self.place == next.place => self.bytes.end = next.bytes.end,
+            Cow::Borrowed(_) => self.data = Cow::Owned([self.own(), next.own()].concat()),
+            Cow::Owned(data) => data.extend_from_slice(next.own()),
+        }
+        if let Cow::Owned(data) = &self.data {
+            self.bytes = 0..data.len();
+        }
+        self.session.end = next.session.end;
         self.frames = None;
         true
     }
 
-    /// Adds its streams to the writer's.
-    fn finish(self, parts: &mut Vec<Part>) {
+    /// Adds its streams to the writer's part of its buffer.
+    fn finish(mut self, parts: &mut [Vec<Part>]) {
+        let Some(parts) = parts.get_mut(self.place) else {
+            return;
+        };
         let (writer, format) = self.layout;
-        let own = self.data.get(self.bytes.clone()).unwrap_or_default();
-        let split = || frames::split(own, format, TraceId::NONE);
-        let frames = self.frames.unwrap_or_else(split);
+        let frames = self.frames.take();
+        let split = || frames::split(self.own(), format, TraceId::NONE);
+        let frames = frames.unwrap_or_else(split);
         let known = parts.iter().position(|part| part.writer == writer);
         let known = known.unwrap_or_else(|| {
             parts.push(Part::new(writer));
@@ -336,9 +393,8 @@ impl<'a> Chain<'a> {
         });
         let part = &mut parts[known];
         let number = u32::try_from(part.sessions.len()).unwrap_or(u32::MAX);
-        let offset = self.bytes.start as u64;
         let goes_on = self.adjoins && self.is_synchronized;
-        part.frames.append(frames, offset, number, goes_on);
+        part.frames.append(frames, self.offset, number, goes_on);
         part.sessions.push(self.session);
     }
 }

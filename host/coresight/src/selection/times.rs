@@ -7,6 +7,7 @@ use crate::element::Element;
 use crate::flow::{EtmV4Options, Flow, Sink};
 use crate::input::{Buffer, Part};
 use crate::perf::TimeConversion;
+use crate::source::Protocol;
 
 /// Instructions of one source that ran from `begin` to `end`, for a trace with timestamps: for each of its parts,
 /// counted from the part's beginning. They begin and end at boundaries of ranges. All ranges in the tick of a bound are
@@ -42,6 +43,7 @@ pub fn within(
         ) else {
             continue;
         };
+        finder.clock.restarts_at_timestamps = matches!(source.protocol, Protocol::Ptm(_));
         let mut flow = Flow::new(&source.protocol, options, code);
         flow.run_stream(&source.protocol, stream, &mut finder);
     }
@@ -102,21 +104,22 @@ impl Finder {
 
 impl Sink for Finder {
     fn element(&mut self, _: usize, element: Element) {
+        let (clock, placed) = (&mut self.clock, &mut self.placed);
         match element {
             Element::Range(range) => {
-                let (clock, placed) = (&mut self.clock, &mut self.placed);
                 clock.push(self.instructions, self.instructions, placed);
                 self.instructions += u64::from(range.count);
             }
             Element::RangeWithoutPath { count, .. } => self.instructions += u64::from(count),
-            Element::Timestamp { value, .. } => {
-                self.clock
-                    .timestamp(self.instructions, value, &mut self.placed);
+            Element::Timestamp { value, cycles } => {
+                clock.timestamp_with_cycles(self.instructions, value, cycles, placed);
                 self.look();
             }
-            Element::TraceOn { .. } => self.clock.gap(),
-            Element::NoSync(_) => self.clock.pause(&mut self.placed),
+            Element::TraceOn { .. } => clock.gap(),
+            Element::NoSync(_) => clock.pause(placed),
             _ => {}
         }
+        self.clock
+            .count(self.instructions, &element, &mut self.placed);
     }
 }

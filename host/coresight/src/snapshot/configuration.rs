@@ -26,6 +26,7 @@ use toml::{Table, Value};
 use super::{Buffer, Device, Dump, Snapshot};
 use crate::Error;
 use crate::frames::FrameFormat;
+use crate::memory::MemorySpace;
 
 /// Size limit of a configuration, in bytes.
 pub(super) const LARGEST: u64 = 1 << 20;
@@ -182,10 +183,11 @@ impl Reader<'_> {
     }
 
     fn only(&self, table: &Table, known: &[&str]) -> Result<(), Error> {
-        match table.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(self.wrong(key, "a key that is known here", key.clone())),
-            None => Ok(()),
-        }
+        let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else {
+            return Ok(());
+        };
+        let found = format!("{key} (known are {})", known.join(", "));
+        Err(self.wrong(key, "a key that is known here", found))
     }
 
     fn text(&self, key: &str, value: &Value) -> Result<String, Error> {
@@ -244,12 +246,19 @@ impl Reader<'_> {
             let expected = "an address, as a part of the file is chosen";
             return Err(self.wrong("image.address", expected, format!("{key} alone")));
         }
+        let space = self.optional_text(table, "space")?;
+        if let Some(name) = &space
+            && MemorySpace::of_name(name).is_none()
+        {
+            let expected = "EL1N, EL1S, EL1R, EL2 or EL2N, EL2S, EL2R, EL3, ROOT, N, S, R or ANY";
+            return Err(self.wrong("image.space", expected, name.clone()));
+        }
         Ok(Dump {
             file: PathBuf::from(file),
             address,
             length: self.optional_number(table, "length")?,
             offset: self.optional_number(table, "offset")?.unwrap_or_default(),
-            space: self.optional_text(table, "space")?,
+            space,
         })
     }
 
@@ -387,6 +396,14 @@ mod tests {
             ("", "expected the file of the trace buffer"),
             ("buffer = 3", "buffer: expected a text, found \"integer\""),
             ("buffer = 'x'\nframe = 'y'", "x.toml: frame: expected"),
+            (
+                "buffer = 'x'\nframe = 'y'",
+                "frame (known are buffer, frames, source, image)",
+            ),
+            (
+                "buffer = 'x'\nimage = [{ file = 'y', address = 0, space = 'EL9' }]",
+                "image.space: expected EL1N",
+            ),
             (
                 "buffer = 'x'\nframes = 'y'",
                 "memory, tpiu, dstream or none",

@@ -10,7 +10,7 @@ pub struct Decoder<'a> {
     /// Next nibble.
     at: usize,
     is_synced: bool,
-    master: u8,
+    master: u16,
     channel: u16,
     timestamp: u64,
     encoding: Encoding,
@@ -149,6 +149,8 @@ impl<'a> Decoder<'a> {
                     0x8 => plain(Kind::Frequency, 3, 8),
                     _ => plain(Kind::Reserved, 3, 0),
                 },
+                // STPv2 has it; Arm's STMs have up to 128 masters and send only the short one.
+                0x1 => plain(Kind::Master16, 2, 4),
                 0x2 => plain(Kind::GlobalError, 2, 2),
                 0x3 => plain(Kind::Channel16, 2, 4),
                 size @ 0x4..=0x7 => with(data(size, 2), false, true),
@@ -195,8 +197,8 @@ impl<'a> Decoder<'a> {
                 self.master = 0;
                 self.channel = 0;
             }
-            Kind::Master8 => {
-                self.master = value as u8;
+            Kind::Master8 | Kind::Master16 => {
+                self.master = value as u16;
                 self.channel = 0;
             }
             Kind::Channel8 => self.channel = self.channel & 0xff00 | value as u16,

@@ -1,4 +1,4 @@
-//! Tests of calls from elements, on a made-up program with a function at every multiple of 0x100.
+//! Tests of calls from elements, on a synthetic program with a function at every multiple of 0x100.
 
 mod exceptions;
 mod jumps;
@@ -14,8 +14,8 @@ use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::MemorySpace;
 
-/// Functions are numbered by the hundreds of their addresses; nothing is known of addresses from 0x10000 on, where they are
-/// numbered by their addresses.
+/// Program whose functions below 0x10000 are numbered by their addresses divided by 0x100. Code from there on is
+/// unknown, and its functions are numbered by their addresses.
 struct Numbered;
 
 impl Program for Numbered {
@@ -34,7 +34,7 @@ impl Program for Numbered {
     }
 }
 
-/// Instructions from `start` to `end` that are left so.
+/// A range of instructions from `start` to `end`, which ends with this kind of branch.
 fn run(start: u64, end: u64, leave: Leave) -> Element {
     let (class, purpose) = match leave {
         Leave::Next => (Class::Branch, Purpose::None),
@@ -88,9 +88,8 @@ const ON: Element = Element::TraceOn {
     cycles: None,
 };
 
-/// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` found in it, `~1` goes on in it,
-/// `<1` leaves it, `<1+2` with two
-/// others, `!14` and `.14` begin and end an exception, `@5` is a switch to a thread.
+/// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` finds execution in it, `~1` resumes it, `<1`
+/// exits it, `<1+2` with two others, `!14` and `.14` begin and end an exception, `@5` switches to a thread.
 fn steps(elements: &[Element]) -> (String, u64) {
     let mut words = Vec::new();
     let mut stacks = Stacks::new(false);
@@ -98,7 +97,7 @@ fn steps(elements: &[Element]) -> (String, u64) {
     (words.join(" "), instructions)
 }
 
-/// Follows the elements of a source.
+/// Reads the elements of a source, and returns the number of instructions.
 fn follow(
     source: usize,
     elements: &[Element],
@@ -273,7 +272,7 @@ fn a_thread_has_one_stack_on_all_processors() {
         words.join(" ")
     };
     assert_eq!(both(true), "@7 ?1 >2 !14 @7 on .14 <2");
-    // Where context IDs are no threads, each processor has calls of its own.
+    // If context IDs do not identify threads, each CPU has its own calls.
     assert_eq!(both(false), "@7 ?1 >2 !14 @7 on ?2 <2 ?1");
 }
 
@@ -338,7 +337,7 @@ fn code_that_is_missing_is_left_by_its_return() {
 
 #[test]
 fn where_execution_is_found_no_unknown_function_begins() {
-    // A loop that the trace begins in, and that another function jumps into.
+    // A loop in which the trace begins, and to which another function jumps.
     check(
         &[
             run(0x20010, 0x20020, Leave::Jump),
@@ -349,7 +348,7 @@ fn where_execution_is_found_no_unknown_function_begins() {
         ],
         "?20010 >30000 <30000",
     );
-    // Tracing that goes on in the middle of a called function.
+    // Tracing resumes in the middle of a called function.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -361,7 +360,7 @@ fn where_execution_is_found_no_unknown_function_begins() {
         ],
         "?1 >20000 on Paused <20000",
     );
-    // What was found is a function from its call on.
+    // A function in which execution was found is entered like others when it is called later.
     check(
         &[
             run(0x20000, 0x20010, Leave::Return),
@@ -378,7 +377,7 @@ fn where_execution_is_found_no_unknown_function_begins() {
 
 #[test]
 fn a_return_leaves_what_was_found_for_an_unknown_caller() {
-    // The trace begins in an epilogue. Its callers were called before the trace began, too.
+    // The trace begins in an epilogue. The callers were also called before the trace began.
     check(
         &[
             run(0x20010, 0x2001c, Leave::Return),
@@ -389,7 +388,7 @@ fn a_return_leaves_what_was_found_for_an_unknown_caller() {
         ],
         "?20010 <20010 ?30020 >40000 <40000 <30020 ?50020",
     );
-    // A function that was called is left only for where its call came from: `ret` may also be a jump.
+    // A function whose call was seen is only exited by a return to that call: other uses of `ret` may be jumps.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -440,7 +439,7 @@ fn an_instruction_that_is_skipped_or_repeated_is_no_signal_handler() {
         calls(0, &[ON]),
         "@7 ?1 >20000 !3 on .3 !2 on .2 !2 on .2 <20000"
     );
-    // With a handler that is traced.
+    // With a traced handler.
     let handler = [
         run(0x800, 0x810, Leave::ExceptionReturn),
         Element::ExceptionReturn,
@@ -449,7 +448,7 @@ fn an_instruction_that_is_skipped_or_repeated_is_no_signal_handler() {
         calls(1, &handler),
         "@7 ?1 >20000 !3 >8 <8 .3 !2 on .2 !2 on .2 <20000"
     );
-    // A system call that begins a function.
+    // A system call at the beginning of a function.
     check(
         &[
             context(Some(7), 0),
@@ -467,7 +466,8 @@ fn an_instruction_that_is_skipped_or_repeated_is_no_signal_handler() {
     );
 }
 
-/// 1 calls 2, which calls 3, which has returned; then `gap`; then 5, which 4 called, which 2 called: all return.
+/// Steps of a program with a `gap` in the trace. Before it, 1 has called 2, which has called 3, which has returned.
+/// After it, 5 is running, called by 4, which 2 has called; all return.
 fn across(gap: &[Element]) -> String {
     let begin = [
         context(Some(7), 0),
@@ -495,7 +495,8 @@ fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
         cycles: None,
     };
     let lost = Element::NoSync(Unsynced::Overflow);
-    // 3 may have ended in the loss, which comes before its end; before a pause it has. 4 returns in the trace, and 1 and 2 are entered once.
+    // Whether 3 has returned before a loss of trace is uncertain, so it stays open; before a pause it has returned. 4
+    // returns in the trace, and 1 and 2 are entered once.
     let begin = "@7 ?1 >2 >3 >6 <6";
     let end = "?5 <5 ?4 >6 <6 <4 <3 <2";
     assert_eq!(
@@ -508,7 +509,7 @@ fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
         format!("{begin} Unsynced(Overflow) on {end}")
     );
     assert_eq!(across(&[overflow]), format!("{begin} Overflow on {end}"));
-    // Found in the innermost one, which returns to a caller that was not seen.
+    // After the pause execution is in the innermost function, which returns to a caller that was not seen.
     check(
         &[
             run(0x210, 0x220, Leave::Next),
@@ -518,7 +519,7 @@ fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
         ],
         "?2 on Paused <2 ?3",
     );
-    // What was still open at one pause and not seen by the next is given up, with a mark.
+    // Calls that were open at one pause and not seen until the next one are given up, with a mark.
     check(
         &[
             run(0x100, 0x110, Leave::Call),
@@ -534,7 +535,7 @@ fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
 
 #[test]
 fn tracing_that_goes_on_where_it_paused_ends_no_call() {
-    // Unknown code: behind an instruction, and behind a call of what is not traced.
+    // Unknown code: tracing pauses after an ordinary instruction, or after a call of an untraced function.
     for leave in [Leave::Next, Leave::Call, Leave::IndirectCall] {
         check(
             &[
@@ -549,7 +550,7 @@ fn tracing_that_goes_on_where_it_paused_ends_no_call() {
             "?1 >20000 >30000 on <30000 <20000",
         );
     }
-    // A function that runs on into the next one keeps its caller.
+    // A function that falls through into the next one keeps its caller.
     check(
         &[
             run(0x110, 0x120, Leave::Call),

@@ -13,7 +13,7 @@ use kymo_coresight::snapshot::{Buffer, Snapshot};
 
 use crate::data;
 
-/// The lines of some of a snapshot's buffers, one behind the other, by trace ID.
+/// The lines of a range of a snapshot's buffers, one buffer after the other, by trace ID.
 fn listing(
     name: &str,
     buffers: Range<usize>,
@@ -75,17 +75,23 @@ fn compare(name: &str, golden: &str, buffers: Range<usize>, options: EtmV4Option
     }
     for (id, theirs) in &theirs {
         let Some(ours) = ours.get(id) else {
-            // A source of which there is no trace has nothing but its end.
+            // A source without trace has only its end.
             assert!(
                 theirs[0].contains("EO_TRACE"),
                 "{golden}: {id:x}: {theirs:?}"
             );
             continue;
         };
+        let theirs: Vec<&str> = theirs
+            .iter()
+            .copied()
+            .filter(|it| !is_wrong(golden, it))
+            .collect();
+        let theirs = &theirs;
         for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-            // Between sessions the tool resets its decoder, where ours begin anew.
+            // Between sessions the reference resets its decoder; ours starts again.
             let theirs = &*theirs.replace("[reset-decoder]", "[init-decoder]");
-            // The end of a session without trace has the index of the one before.
+            // In the reference's listing the end of a session without trace has the index of the previous one.
             let printed = |line: &str| line.split_once(';').map(|(_, text)| text.to_owned());
             let is_empty = ours.starts_with("Idx:0;") && ours.contains("EO_TRACE");
             let is_same = is_empty && printed(ours) == printed(theirs);
@@ -99,7 +105,7 @@ fn compare(name: &str, golden: &str, buffers: Range<usize>, options: EtmV4Option
                 );
             }
         }
-        // Where the reference gives up, at a packet of the data trace, we go on.
+        // Our decoder continues where the reference stops, at a packet of the data trace.
         if !text.contains("Data Path fatal error") {
             let last = (ours.last(), theirs.last());
             assert_eq!(ours.len(), theirs.len(), "{golden}: {id:x}: {last:?}");
@@ -107,7 +113,24 @@ fn compare(name: &str, golden: &str, buffers: Range<usize>, options: EtmV4Option
     }
 }
 
-/// The lines of the listing around one of them.
+/// Whether an element of the reference's is wrong.
+///
+/// `r5f-freertos`: two atoms, then a branch packet with the exception *Debug Halt* and the cancel bit. The ETMv3
+/// architecture has no exception to the bit's meaning (IHI 0014Q, 7.3): the last traced instruction did not complete, in
+/// whatever packet its atom is. A halt is no other case: in `r5f-zephyr` the cancelled instruction has a packet of its
+/// own, the reference takes it back, and the packet's address is that of the cancelled instruction, at which execution
+/// would resume. Here that is 0x700ace34, but the code of the image leads to 0x700ace30: the debugger halted another
+/// program there before it loaded this one, which begins at the next synchronization. So the second atom is of the
+/// instruction at which the processor halted, and the range for it did not run in either program.
+///
+/// The cause is in `pendLastNElem` of the reference's `ocsd_gen_elem_list.h`: it never holds back the last of several
+/// ranges.
+fn is_wrong(golden: &str, line: &str) -> bool {
+    let range = "Idx:22; ID:10; OCSD_GEN_TRC_ELEM_INSTR_RANGE(exec range=0x700ace30:";
+    golden == "r5f-freertos.dec" && line.starts_with(range)
+}
+
+/// The lines of the reference's listing around one of them.
 fn theirs_around<'a>(line: &str, text: &'a str) -> Vec<&'a str> {
     let lines: Vec<&str> = text.lines().collect();
     let at = lines
@@ -190,7 +213,7 @@ fn opcodes_that_do_not_exist_lose_synchronization_if_checked() {
     compare("juno_r1_1", "juno_r1_1.dec.opchk", 0..1, checked);
 }
 
-/// Buffers that the tool reads as sessions of one source, one behind the other.
+/// Buffers that the reference reads as sessions of one source, one after the other.
 #[test]
 fn sessions() {
     for (name, buffers) in data::SESSIONS {

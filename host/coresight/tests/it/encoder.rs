@@ -27,7 +27,7 @@ struct Case {
     base: u64,
     code: Vec<u8>,
     trace: Vec<u8>,
-    /// Elements, without the positions of their packets.
+    /// Elements, without the offsets of their packets.
     expected: Vec<String>,
 }
 
@@ -197,7 +197,7 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
     assert_eq!(theirs.len(), cases.len());
     for (number, (case, theirs)) in cases.iter().zip(&theirs).enumerate() {
         let oracle::Theirs { packets, elements } = theirs;
-        // The library returns no packets of an ETE.
+        // The library does not return packets of an ETE.
         if !matches!(&case.protocol, Protocol::EtmV4(config) if config.is_ete) {
             let ours = oracle::packets(case);
             same(
@@ -207,7 +207,8 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
                 case,
             );
         }
-        // The library's context has the instruction set of the last range, which a later branch may have changed.
+        // The library prints a context with the instruction set of the last range, which a later branch may have
+        // changed.
         let is_of_range = matches!(case.protocol, Protocol::Ptm(_) | Protocol::EtmV3(_));
         let comparable = |lines: &[String]| -> Vec<String> {
             let comparable = lines.iter().map(|line| match line.split_once(" context ") {
@@ -239,6 +240,7 @@ fn etmv4_cases(options: etmv4::Options, isa: Isa, seed: u64) -> Vec<Case> {
                 _ => 0x8000,
             };
             let program = Program::new(isa, base, &mut random);
+            let program = program.with_accesses(options.loads, options.stores);
             let events = walk(&program, 300, 12, &mut random);
             let (trace, expected) = etmv4::encode(&program, &events, options, &mut random);
             Case {
@@ -279,6 +281,7 @@ fn instructions_are_classified_as_they_were_encoded() {
             let class = match instruction.op {
                 Op::Plain => Class::Other,
                 Op::Barrier => Class::Isb,
+                Op::Access => Class::Access,
                 Op::Jump { .. } | Op::Call { .. } => Class::Branch,
                 _ => Class::Indirect,
             };
@@ -313,6 +316,8 @@ const PLAIN: etmv4::Options = etmv4::Options {
     commits_with_cycles: false,
     has_sources: false,
     has_q: false,
+    loads: false,
+    stores: false,
 };
 
 #[test]
@@ -360,7 +365,7 @@ fn ete() {
         let options = etmv4::Options {
             is_ete: true,
             speculation,
-            // The library takes no target from the return stack after a source address.
+            // The library does not use the return stack after a source address.
             has_return_stack: seed == 31,
             counts_cycles: true,
             has_sources: seed == 30,
@@ -368,6 +373,26 @@ fn ete() {
         };
         let name = format!("ETE, speculation {speculation}");
         check(&name, &etmv4_cases(options, Isa::A64, seed), true);
+    }
+}
+
+/// The library refuses them.
+#[test]
+fn etmv4_with_atoms_of_loads_and_stores() {
+    let kinds = [(true, false), (false, true), (true, true)];
+    for (seed, (loads, stores)) in (60..).zip(kinds) {
+        for (isa, speculation) in [(Isa::A64, 0), (Isa::A32, 5), (Isa::T32, 0)] {
+            let options = etmv4::Options {
+                loads,
+                stores,
+                speculation,
+                has_return_stack: true,
+                counts_cycles: true,
+                ..PLAIN
+            };
+            let name = format!("{isa:?}, loads {loads}, stores {stores}");
+            check(&name, &etmv4_cases(options, isa, seed), false);
+        }
     }
 }
 
@@ -468,7 +493,7 @@ fn etmv3() {
 ///   a version packet and a global error, and a channel packet sets the channel, as in this crate.
 /// - Gray-coded timestamps from bit 31 on are wrong in 1.3.3 (it shifts an `int`, and the sign fills the upper half).
 ///   The generator's own record has them; here they are not compared.
-/// - It counts a packet that begins within a byte from the next one on, and its bytes from there. Only kinds are
+/// - It uses the next byte as the start of a packet that begins within a byte. Therefore only the kinds of packets are
 ///   compared.
 #[test]
 fn stm() {

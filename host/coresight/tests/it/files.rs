@@ -26,7 +26,7 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("a file");
 }
 
-/// The first words of an image.
+/// The instruction words of an image.
 fn words(image: &Image) -> Vec<u32> {
     let words = image.bytes.chunks_exact(4);
     words
@@ -34,10 +34,10 @@ fn words(image: &Image) -> Vec<u32> {
         .collect()
 }
 
-/// A section: name, type, flags, link, info, size of an entry, bytes.
+/// A section: name, type, flags, link, info, entry size, bytes.
 type Section<'a> = (&'a str, u32, u64, u32, u32, u64, Vec<u8>);
 
-/// An ELF file of AArch64: header, then segments (address, bytes) or sections.
+/// Generator of an ELF file of AArch64: header, then segments (address, bytes) or sections.
 struct Elf {
     bytes: Vec<u8>,
 }
@@ -53,7 +53,7 @@ impl Elf {
         Elf { bytes }
     }
 
-    /// With segments that are loaded.
+    /// Adds loaded segments.
     fn with_segments(mut self, segments: &[(u64, Vec<u8>)]) -> Vec<u8> {
         self.bytes[32] = 64;
         self.bytes[54] = 56;
@@ -74,7 +74,7 @@ impl Elf {
         self.bytes
     }
 
-    /// With sections.
+    /// Adds sections.
     fn with_sections(mut self, sections: &[Section<'_>]) -> Vec<u8> {
         let mut names = vec![0];
         let mut headers = vec![[0u8; 64]];
@@ -114,7 +114,7 @@ fn code(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A note with a build ID, as an executable with nothing else.
+/// A note with a build ID, like an executable that contains nothing else.
 fn with_build_id(id: [u8; 20]) -> Vec<u8> {
     let mut note = code(&[4, 20, 3]);
     note.extend(b"GNU\0");
@@ -134,7 +134,7 @@ fn a_file_that_does_not_say_its_build_is_warned_of() {
     let warnings = |files: &Files| -> Vec<String> {
         files.remarks().iter().map(ToString::to_string).collect()
     };
-    // Nothing is recorded of its build.
+    // The recording has no build ID of the mapping.
     let mut unnamed = mapping(Some(1), 0x40_0000, 0, "/bin/one");
     unnamed.build_id.clear();
     files.images(&unnamed).expect("a file");
@@ -155,7 +155,7 @@ fn a_file_that_does_not_say_its_build_is_warned_of() {
             .expect("a file");
         assert_eq!(warnings(&files), [expected]);
     }
-    // One that says it comes first, wherever it is.
+    // A file with the right build ID is preferred, wherever it is.
     let entry = format!(".build-id/ab/{}", "ab".repeat(19));
     write(&cache.join(&entry).join("elf"), &with_build_id(BUILD_ID));
     let mut files = Files::below(vec![root]).with_caches(vec![cache]);
@@ -180,7 +180,7 @@ fn a_file_of_another_build_is_refused_and_the_cache_has_the_right_one() {
     let entry = format!(".build-id/ab/{}", "ab".repeat(19));
     write(&cache.join(&entry).join("elf"), &with_build_id(BUILD_ID));
     assert_eq!(find().images(&of).expect("a file").len(), 1);
-    // A path does not lead out of its directory.
+    // A path can't leave its root directory.
     let outside = mapping(Some(1), 0x40_0000, 0, "/../cache/secret");
     write(&cache.join("secret"), &with_build_id([2; 20]));
     let mut files = Files::below(vec![root]);
@@ -232,7 +232,7 @@ fn a_copy_of_the_kernel_s_memory_has_modules_too() {
 #[test]
 fn a_kernel_runs_where_its_reference_symbol_did() {
     let folder = tempfile::tempdir().expect("a directory");
-    // An Image has its magic number at 56.
+    // A kernel image (`Image`) has its magic number at offset 56.
     let mut boot = code(&[NOP; 16]);
     boot[56..60].copy_from_slice(b"ARM\x64");
     let path = folder.path().join("Image");
@@ -249,7 +249,7 @@ fn a_kernel_runs_where_its_reference_symbol_did() {
 #[test]
 fn a_module_is_laid_out_and_its_branches_lead_where_they_did() {
     let folder = tempfile::tempdir().expect("a directory");
-    // Calls of a function of its own, of one of the kernel, and of one that nothing is known of.
+    // Calls of a function of the module, of one of the kernel, and of an unknown one.
     let text = code(&[NOP, BL, BL, BL]);
     let unlikely = code(&[NOP, NOP]);
     let names = b"\0own\0kernel\0other\0".to_vec();
@@ -285,7 +285,7 @@ fn a_module_is_laid_out_and_its_branches_lead_where_they_did() {
     write(&folder.path().join("core/kallsyms"), list.as_bytes());
     let mut files =
         Files::below(vec![folder.path().to_owned()]).with_kcore(Some(folder.path().join("core")));
-    // The kernel itself is not there, but its symbols are.
+    // The kernel image is missing, but its symbols are known.
     let kernel = mapping(None, KERNEL, KERNEL, "[kernel.kallsyms]_text");
     assert_eq!(files.images(&kernel).unwrap_err(), NotFound::Nothing);
     let module = mapping(None, MODULE, 0, "/lib/modules/6.1/thing.ko");
@@ -294,7 +294,7 @@ fn a_module_is_laid_out_and_its_branches_lead_where_they_did() {
     assert_eq!(places, [MODULE, MODULE + 0x100]);
     let to = |from: u64, to: u64| BL | (to.wrapping_sub(from) >> 2) as u32 & 0x3ff_ffff;
     let kernel = to(MODULE + 8, KERNEL);
-    // BLR XZR stands for what is not known.
+    // BLR XZR replaces a call with an unknown target.
     let expected = [NOP, to(MODULE + 4, MODULE + 0x104), kernel, 0xd63f_03e0];
     assert_eq!(words(&images[0]), expected);
 }

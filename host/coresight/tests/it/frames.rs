@@ -7,7 +7,7 @@ use kymo_coresight::snapshot::Snapshot;
 
 use crate::data;
 
-/// Compares the bytes of each source, and the offsets at which their runs begin.
+/// Compares the bytes of each source, and the offsets of their runs.
 fn compare(name: &str) {
     let Some(folder) = data::folder() else { return };
     let snapshot = Snapshot::open(&folder.join("snapshots").join(name)).expect("a snapshot");
@@ -42,7 +42,7 @@ fn compare(name: &str) {
             Some(&run[..]),
             "{name}: {line}"
         );
-        // Of a DSTREAM's blocks, the tool counts packets otherwise than frames.
+        // In the blocks of a DSTREAM, the reference counts packets instead of frames.
         if buffer.format != FrameFormat::Dstream {
             assert_eq!(stream.offsets().of(*at), offset, "{name}: {line}");
         }

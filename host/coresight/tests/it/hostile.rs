@@ -65,11 +65,11 @@ fn decode(protocol: &Protocol, bytes: &[u8]) {
     assert_eq!(end, bytes.len(), "{protocol:?}");
 }
 
-/// A synchronization of each protocol, so that random bytes behind it are taken for packets.
+/// A synchronization of each protocol before the bytes, so that random bytes are parsed as packets.
 fn synchronized(protocol: &Protocol, bytes: &[u8]) -> Vec<u8> {
     let mut all = match protocol {
         Protocol::Stm(_) => [vec![0xff; 10], vec![0x0f, 0x0f, 0x30]].concat(),
-        // Followed by trace info, trace on and an address with its context, so that atoms are followed.
+        // Followed by trace info, trace on and an address with its context, so that atoms are decoded.
         Protocol::EtmV4(_) => {
             let start = vec![
                 0x80, 0x01, 0x01, 0x00, 0x04, 0x85, 0, 0x20, 0, 0, 0, 0, 0, 0, 0x31,
@@ -82,14 +82,14 @@ fn synchronized(protocol: &Protocol, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// Returns that could be cancelled are kept until the next packet, a run of them is not.
+/// An exception return that could still be cancelled is kept until the next packet; a long sequence of them is not.
 #[test]
 fn a_run_of_exception_returns_is_not_kept() {
     const RETURNS: usize = 1000;
     let protocol = Protocol::EtmV3(etmv3::Config::default());
     let images = Images::default();
     let mut flow = Flow::new(&protocol, EtmV4Options::default(), &images);
-    // An I-sync without a context ID: why, and an address.
+    // An I-sync without a context ID: a reason and an address.
     let mut bytes = synchronized(&protocol, &[0x08, 0x21, 0, 0x10, 0, 0]);
     bytes.extend([0x76; RETURNS]);
     let mut elements = Vec::new();
@@ -120,7 +120,7 @@ proptest! {
         code in proptest::collection::vec(any::<u8>(), 1..400),
     ) {
         let mut images = Images::default();
-        // Addresses of short packets, after a synchronization, are small.
+        // Code at 0, because short address packets after a synchronization have small addresses.
         images.add(Image { name: String::new(), address: 0, file_offset: 0, bytes: code.clone().into(), space: MemorySpace::ANY });
         images.add(Image { name: String::new(), address: 0x1000, file_offset: 0, bytes: code.into(), space: MemorySpace::EL1N });
         for protocol in protocols() {
@@ -130,7 +130,7 @@ proptest! {
                 flow.packet(&packet, &mut elements);
             }
             flow.finish(&mut elements);
-            // An atom gives two elements at most, a byte 24 atoms.
+            // An atom results in at most two elements, and a byte has at most 24 atoms.
             prop_assert!(elements.len() <= 64 * (bytes.len() + 20));
         }
     }
@@ -149,10 +149,10 @@ proptest! {
     }
 }
 
-/// Bytes of a small buffer.
+/// Largest size of a small buffer, in bytes.
 const SMALL: usize = 8 << 10;
 
-/// Every snapshot with a small buffer, decoded in full, of which the last bytes are missing: any number of them.
+/// Decodes every snapshot with a small buffer, with any number of the last bytes missing.
 #[test]
 fn small_captures_may_end_anywhere() {
     let Some(folder) = data::folder() else { return };
@@ -195,7 +195,7 @@ fn small_captures_may_end_anywhere() {
                         )
                     })
                     .count();
-                // What a packet says is not unsaid for lack of the next one, except for what only the end commits.
+                // A missing next packet does not revoke elements of a packet, except those that only the end commits.
                 assert!(ranges + 128 >= before, "{}: {end}", buffer.name);
                 before = before.max(ranges);
             }

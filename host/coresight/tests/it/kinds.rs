@@ -37,7 +37,7 @@ fn assert_same(found: &[Element], expected: &[Element], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
 }
 
-/// A number of seven bits in each byte, low ones first.
+/// A number with seven bits in each byte, the low ones first.
 fn continued(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -147,7 +147,7 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
     ];
     for (config, bytes, kind, fields) in cases {
         let begin: &[u8] = &[0x80, 0x01, 0x00];
-        // The atom after it shows the end of the packet.
+        // The atom after the packet shows where the packet ends.
         let trace = [&[0; 11], begin, bytes, &[0xf7]].concat();
         let packets: Vec<_> = etmv4::Decoder::new(config, &trace, 0).collect();
         let found = packets[2];
@@ -183,7 +183,7 @@ fn each_packet_of_etmv3_and_ptm_that_no_capture_has() {
         (&[0x7e], etmv3::Kind::ExceptionEntry, etmv3::Fields::None),
         (&[0x0c], etmv3::Kind::Trigger, etmv3::Fields::None),
         (&[0x66], etmv3::Kind::Ignore, etmv3::Fields::None),
-        // Data where none is traced.
+        // Data, although no data is traced.
         (&[0x62], etmv3::Kind::BadTraceMode, etmv3::Fields::None),
     ];
     for (bytes, kind, fields) in cases {

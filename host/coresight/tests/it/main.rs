@@ -11,7 +11,7 @@
 //! | | unsynchronized bytes, trace info, overflow, discard | `packets::*`, `elements::*`, `encoder::etmv4_*` |
 //! | | commits, cancels, mispredictions, commits in cycle counts | `elements::ete_spec_*`, `elements::maxspec78_commopt0`, `encoder::etmv4_with_*` |
 //! | | exceptions, their addresses and returns | `elements::*`, `encoder::etmv4_*`, `encoder::ete` |
-//! | | return stack | `encoder::etmv4_*`, `elements::tc2_ptm_rstk_t32` |
+//! | | return stack | `encoder::etmv4_*`, `elements::tc2_ptm_rstk_t32`, `targets::*` |
 //! | | Q elements, source addresses, transactions, instrumentation | `elements::{q_elem, src_addr, ete_ip, tme_*, ete_ite_instr}`, `encoder::{q_elements, ete}` |
 //! | | contexts of root and realm, code by exception level | `elements::rme_test` |
 //! | | conditional instructions | `kinds::conditional_*` |
@@ -26,7 +26,7 @@
 //! | STM, ITM | nibbles, all packets, whole times | `packets::{stm_*, itm_*}`, `elements::{stm_*, itm_*}`, `kinds::packets_of_an_*` |
 //! | memory | spaces, several files at one address, what is missing | `elements::*`, `programs::*`, unit tests of `memory` |
 //! | | kernel, modules, vdso, caches, other builds | `files::*`, `perf::a_module_without_symbols_of_the_kernel` |
-//! | perf.data | versions, modes, losses | `recordings::*`, `perf::*` |
+//! | perf.data | versions, modes, losses | `recordings::*`, `perf::*`, `joined::*` |
 //! | all | any bytes, any code, cut or changed files | `hostile::*`, the fuzz targets `coresight_*` |
 
 mod calls;
@@ -38,6 +38,7 @@ mod files;
 mod frames;
 mod goldens;
 mod hostile;
+mod joined;
 mod kinds;
 mod misfits;
 mod packets;
@@ -45,5 +46,6 @@ mod parts;
 mod perf;
 mod programs;
 mod recordings;
+mod targets;
 #[cfg(feature = "disassembly")]
 mod texts;

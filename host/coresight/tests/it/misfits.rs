@@ -8,8 +8,8 @@ use kymo_coresight::memory::{Image, Images, Memory, MemorySpace};
 use kymo_coresight::selection::Selection;
 use kymo_coresight::{Protocol, Source, etmv4, ptm, remarks};
 
-/// What runs through T32 code at 0x8000 give, and what is said of them.
-fn run(protocol: Protocol, code: &[u8], trace: &[u8], checks: bool) -> (Counts, Vec<String>) {
+/// Decodes runs through T32 code at 0x8000. Returns their counts and the remarks on them.
+pub fn run(protocol: Protocol, code: &[u8], trace: &[u8], checks: bool) -> (Counts, Vec<String>) {
     let images: Images = [Image {
         name: "firmware.bin".to_owned(),
         address: 0x8000,
@@ -44,9 +44,9 @@ fn run(protocol: Protocol, code: &[u8], trace: &[u8], checks: bool) -> (Counts, 
     (counts, texts)
 }
 
-/// An ETMv4 whose core is at an address of T32, and has these atoms.
-fn etmv4(address: u16, atoms: &[u8]) -> (Protocol, Vec<u8>) {
-    // A synchronization, trace info, trace on, and an address with the context of AArch32.
+/// An ETMv4 whose core is at a T32 address, and executes these atoms.
+pub fn etmv4(address: u16, atoms: &[u8]) -> (Protocol, Vec<u8>) {
+    // A synchronization, trace info, trace on, and an address with a context of AArch32.
     let start = [&[0; 11][..], &[0x80, 0x01, 0x00, 0x04, 0x83]].concat();
     let address = [
         (address >> 1 & 0x7f) as u8,
@@ -59,7 +59,7 @@ fn etmv4(address: u16, atoms: &[u8]) -> (Protocol, Vec<u8>) {
     (Protocol::EtmV4(etmv4::Config::default()), trace)
 }
 
-fn halves(code: &[u16]) -> Vec<u8> {
+pub fn halves(code: &[u16]) -> Vec<u8> {
     code.iter().flat_map(|half| half.to_le_bytes()).collect()
 }
 
@@ -69,19 +69,19 @@ fn branches_of_t32_that_nothing_makes_conditional_are_taken() {
     const BRANCH: u16 = 0xe7fe;
     const IT: u16 = 0xbf08;
     const ITT: u16 = 0xbf04;
-    // The code, where the run begins, and the branch that must be taken.
+    // Each case: the code, the start of the run, and the branch that must be taken.
     let cases: [(&[u16], u16, Option<u64>); 10] = [
         (&[NOP, BRANCH], 0x8000, Some(0x8002)),
         // BX LR, and a call.
         (&[0x4770], 0x8000, Some(0x8000)),
         (&[NOP, 0xf000, 0xf800], 0x8000, Some(0x8002)),
         (&[IT, BRANCH], 0x8000, None),
-        // Where an exception returns to, within such a block; and behind its end.
+        // The return address of an exception, within such a block and after its end.
         (&[IT, BRANCH], 0x8002, None),
         (&[IT, NOP, BRANCH], 0x8004, Some(0x8004)),
         (&[ITT, 0xf3af, 0x8000, BRANCH], 0x8006, None),
         (&[ITT, NOP, NOP, NOP, NOP, BRANCH], 0x8002, Some(0x800a)),
-        // The end of a loop, which has counted down; a branch with a condition of its own.
+        // The end of a loop that has counted down; a conditional branch.
         (&[NOP, 0xf00f, 0xc001], 0x8000, None),
         (&[NOP, 0xd0fe], 0x8000, None),
     ];
@@ -96,7 +96,7 @@ fn branches_of_t32_that_nothing_makes_conditional_are_taken() {
                 "an unconditional branch was not taken, at {branch:#x}, in firmware.bin: the image is probably not what ran"
             );
             assert_eq!(texts, [expected]);
-            // Decoding is given up, where that is wanted.
+            // With checks, decoding stops.
             let (counts, texts) = run(protocol, &halves(code), &trace, true);
             assert_eq!(counts.ranges, 0, "{code:x?}");
             let expected = format!(
@@ -109,7 +109,7 @@ fn branches_of_t32_that_nothing_makes_conditional_are_taken() {
 
 #[test]
 fn a_run_without_an_end_says_where_it_began() {
-    // More instructions than code has without a branch.
+    // More instructions without a branch than any code has.
     let code = halves(&vec![0xbf00; (1 << 20) + 8]);
     // A-sync; I-sync in non-secure T32, and an atom.
     let isync = [0, 0, 0, 0, 0, 0x80, 0x08, 0x05, 0x80, 0, 0, 0x29, 0x84];

@@ -10,7 +10,7 @@ use kymo_coresight::snapshot::Snapshot;
 
 use crate::data;
 
-/// The listing of some of a snapshot's buffers, one behind the other.
+/// The listing of a range of a snapshot's buffers, one buffer after the other.
 fn listing(name: &str, buffers: Range<usize>) -> Option<String> {
     let folder = data::folder()?;
     let snapshot = Snapshot::open(&folder.join("snapshots").join(name)).expect("a snapshot");
@@ -31,7 +31,8 @@ fn listing(name: &str, buffers: Range<usize>) -> Option<String> {
     Some(text)
 }
 
-/// Every number in a packet's text, and what a wrong one began as, is a value by name, too.
+/// Checks that every number in a packet's text, and the original kind of an invalid packet, are also available as a
+/// named value.
 fn values_are_all(entry: &Entry<'_>, line: &str) {
     let (_, text) = line.split_once('\t').expect("a text");
     let (_, text) = text.split_once(':').expect("a name");
@@ -45,7 +46,7 @@ fn values_are_all(entry: &Entry<'_>, line: &str) {
         })
         .collect();
     for part in text.split("0x").skip(1) {
-        // Low bits that the packet had (~[0x12]), and the meaning of a value of the DWT, are parts of a number.
+        // The packet's low bits (~[0x12]) and the meaning of a DWT value are parts of another number.
         let digits = part.split(|letter: char| !letter.is_ascii_hexdigit());
         let Some(Ok(number)) = digits.map(|text| u64::from_str_radix(text, 16)).next() else {
             continue;
@@ -83,7 +84,7 @@ fn compare(name: &str, golden: &str, buffers: Range<usize>) {
                 assert_eq!(ours.trim_end(), theirs.trim_end(), "{golden}: line {index}");
             }
         }
-        // Where the reference gives up (data trace of an ETMv3, bytes in no frame's place), we go on.
+        // Our decoder continues where the reference stops (data trace of an ETMv3, bytes outside of frames).
         if !gave_up {
             let last = (ours.last(), theirs.last());
             assert_eq!(ours.len(), theirs.len(), "{golden}: {last:?}");
@@ -94,12 +95,12 @@ fn compare(name: &str, golden: &str, buffers: Range<usize>) {
     }
 }
 
-/// Lines by trace ID. Each source is compared for itself: when the reference prints unsynchronized bytes of one between
-/// the packets of another depends on how it collects them.
+/// Lines by trace ID. Each source is compared separately: the reference prints unsynchronized bytes of one source
+/// between packets of another at positions that depend on how it collects them.
 fn by_id(lines: Vec<&str>) -> BTreeMap<&str, Vec<&str>> {
     let mut sources: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    // How unsynchronized bytes of the other protocols are cut depends on how the tool is fed, and for an STM they are
-    // stale memory.
+    // For the other protocols, the sizes of unsynchronized pieces depend on the chunks that the reference reads. For an
+    // STM these bytes are stale memory.
     for line in lines.into_iter().filter(|line| !line.contains("NOTSYNC")) {
         let id = line.split(';').nth(1).expect("a line has an ID");
         sources.entry(id).or_default().push(line);
@@ -107,8 +108,9 @@ fn by_id(lines: Vec<&str>) -> BTreeMap<&str, Vec<&str>> {
     sources
 }
 
-/// The reference numbers what follows unsynchronized bytes from the position behind the last one, even where that is a
-/// frame's last byte or a synchronization of the port, which no source wrote. We name the first byte itself.
+/// Whether the lines differ only in the offset of bytes after unsynchronized ones. The reference uses the position
+/// after the last unsynchronized byte, even if that is a frame's last byte or a synchronization of the port, which no
+/// source wrote. We use the first byte itself.
 fn is_later_unsynced(ours: &str, theirs: &str) -> bool {
     let split = |line: &str| -> Option<(u64, String)> {
         let (offset, rest) = line.strip_prefix("Idx:")?.split_once(';')?;
@@ -121,12 +123,12 @@ fn is_later_unsynced(ours: &str, theirs: &str) -> bool {
     ours == theirs && ours.contains("NOT_SYNC") && their_offset < our_offset
 }
 
-/// Where we differ on purpose.
+/// Whether the lines differ on purpose.
 fn is_other_by_design(ours: &str, theirs: &str) -> bool {
     let text = |line: &str| line.split_once('\t').map(|(_, text)| text.to_owned());
-    // The first synchronization of an STM: the reference makes its bytes up, and numbers it otherwise than later ones.
+    // The first synchronization of an STM: the reference invents its bytes, and numbers it differently from later ones.
     let is_stm_sync = theirs.contains("ASYNC:Alignment") && text(ours) == text(theirs);
-    // Bytes that the end cuts off: the reference lists an ETMv3's as if the packet were whole.
+    // Bytes cut off by the end: the reference lists those of an ETMv3 as a complete packet.
     let is_cut = ours.contains("INCOMPLETE_EOT. ");
     // The reference clears two bits of a global timestamp before it prints the bytes.
     let is_global_timestamp = theirs.contains("ITM_GTS_1") && text(ours) == text(theirs);
@@ -186,7 +188,7 @@ fn second_buffers() {
     compare("juno_r1_1", "juno_r1_1.dec.src2", 1..2);
 }
 
-/// Buffers that the tool reads as sessions of one source, one behind the other.
+/// Buffers that the reference reads as sessions of one source, one after the other.
 #[test]
 fn sessions() {
     for (name, buffers) in data::SESSIONS {

@@ -1,5 +1,5 @@
 //! Programs at equal addresses: processes on one CPU, fork, exec, files mapped over one another. The two files have
-//! code of three and of two instructions, so the instruction count identifies the file that ran.
+//! three and two instructions, so that the instruction count identifies the file that ran.
 
 use kymo_coresight::counts::{self, Counts};
 use kymo_coresight::element::Unsynced;
@@ -8,7 +8,7 @@ use kymo_coresight::memory::Bytes;
 use kymo_coresight::perf::{self, NotFound};
 use kymo_coresight::remarks;
 use kymo_coresight::selection::Selection;
-use kymo_fixtures::etmv4::{Trace, recording};
+use kymo_fixtures::etmv4::{Trace, recording, recording_by};
 use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
 
 const NOP: u32 = 0xd503_201f;
@@ -91,7 +91,7 @@ fn processes_at_equal_addresses_are_told_apart_by_switches() {
     assert_eq!(ran, [(Some(1), 3, 2), (Some(2), 2, 1)]);
 }
 
-/// A recording without context IDs of two programs at one address: of three instructions, and of two.
+/// A recording without context IDs of two programs at one address, with three and two instructions.
 fn without_ids(switches: impl FnOnce(&mut PerfData)) -> PerfData {
     recording(false, |perf| {
         perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
@@ -138,7 +138,7 @@ fn lost_records_end_what_is_known_of_a_cpu() {
             perf.at(3000).switch_of_cpu((0, 1), 0);
             perf.at(4000).mapping(1, 2 * HERE, 0x1000, 0, "/three");
             if is_lost {
-                // That of the switch to another thread, say.
+                // For example the record of the switch to another thread.
                 perf.at(7000).lost(0, 1);
             }
             perf.at(8000).switch_of_cpu((2, 1), 0);
@@ -149,7 +149,7 @@ fn lost_records_end_what_is_known_of_a_cpu() {
         threads
     };
     assert_eq!(of(false), [Some(1)]);
-    // The first run begins while the switch is the last that is known.
+    // When the first run begins, the switch is the last known one.
     assert_eq!(of(true), [None, Some(1)]);
 }
 
@@ -162,7 +162,7 @@ fn a_dead_thread_is_one_that_is_traced() {
         let ran = count(session(without_ids(switches), &trace)).0;
         ran.iter().map(|(thread, ..)| *thread).collect::<Vec<_>>()
     };
-    // It ran user code before it exited, up to the first switch.
+    // It ran user code before its exit, up to the first switch.
     let before = of(&|perf| {
         perf.at(5000).switch_of_cpu((DEAD, 1), 0);
     });
@@ -192,7 +192,7 @@ fn a_program_that_runs_as_thread_0_is_not_the_idle_task() {
         .iter()
         .map(|(thread, _, times)| (*thread, *times))
         .collect();
-    // So it may also have run at the other position.
+    // Thread 0 runs user code, so it may also have run at the other time.
     assert_eq!(threads, [(None, 1), (None, 1), (Some(1), 2)]);
 }
 
@@ -230,7 +230,7 @@ fn without_timestamps_a_session_is_of_the_only_thread_that_ran() {
     let of = |switches: &dyn Fn(&mut PerfData)| count(session(without_ids(switches), &trace)).0;
     let start = |perf: &mut PerfData| perf.at(3000).start(2, 0);
     assert_eq!(of(&start), [(Some(2), 2, 1)]);
-    // Threads after one with per-thread tracing are not traced.
+    // With tracing per thread, other threads that run after a traced one are not traced.
     let traced = |perf: &mut PerfData| {
         perf.at(3000).start(2, 0);
         perf.at(5000).switch_out(2, 0);
@@ -262,6 +262,26 @@ fn what_has_no_thread_is_reported() {
     let expected = "the trace has no context IDs: threads are those that the kernel switched to, by the times of its records; \
                     100 % of it has no thread, as several may have run there";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn a_recording_that_does_not_name_its_clock_says_why_there_is_no_thread() {
+    let perf = recording_by(None, 1, false, |perf| {
+        perf.at(1000).comm(1, "first");
+        perf.at(3000).start(1, 0);
+        perf.at(5000).switch_of_cpu((1, 2), 0);
+    });
+    let trace = Trace::new(false).time(3500).run(0, HERE).time(4000);
+    let perf = session(perf, &trace);
+    let mut recording = perf::read(&perf.file()).expect("a recording");
+    recording.load(|_| Err(NotFound::Nothing));
+    let remarks = remarks::of_recording(&recording, &[]);
+    let text = remarks.last().expect("a remark").to_string();
+    assert!(
+        text.contains("100 % of it has no thread, as the recording does not say"),
+        "{text}"
+    );
+    assert!(text.contains("TS_SOURCE"), "{text}");
 }
 
 #[test]
@@ -325,7 +345,7 @@ fn a_file_mapped_over_another_one_is_there_from_then_on() {
     }
     let (ran, counts) = count(session(perf, &trace));
     assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 2)]);
-    // The last mapping has no file; the earlier file at the address must not be used for it.
+    // The last mapping has no file. The earlier file at the address must not be used instead.
     assert_eq!(nowhere(&counts), 1);
 }
 
@@ -348,7 +368,7 @@ fn a_child_keeps_what_its_parent_had() {
 
 #[test]
 fn what_is_mapped_within_a_session_is_there_when_it_runs() {
-    // No timestamps: all of it is one session, in which both were mapped.
+    // There are no timestamps: all trace is one session, in which both were mapped.
     let perf = recording(true, |perf| {
         perf.at(2000).start(1, 0);
         perf.at(5000).mapping(1, HERE, 0x1000, 0, "/three");
@@ -394,12 +414,31 @@ fn what_the_recorder_lost_is_a_gap_between_sessions() {
     perf.buffer(None, 0, 0, &twice);
     let (ran, counts) = count(perf);
     assert_eq!(ran, [(Some(1), 3, 2)]);
-    // One behind each of the sessions: the second one where the trace ends.
+    // One after each session; the second one is at the end of the trace.
     let lost = counts.doubts.unsynced.get(&Unsynced::Truncated);
     assert_eq!(
         lost.map(|place| (place.count, place.offset)),
         Some((2, size))
     );
+}
+
+#[test]
+fn a_loss_between_two_buffers_is_counted() {
+    let mut perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let trace = Trace::new(true).run(1, HERE);
+    let size = trace.bytes.len() as u64;
+    perf.at(3000).aux(0, 0, 0, size, AUX_RAW);
+    // It has no bytes, and the offset of the second buffer.
+    perf.at(4000).aux(0, 0, size, 0, AUX_TRUNCATED);
+    perf.at(5000).aux(0, 0, size, size, AUX_RAW);
+    perf.buffer(None, 0, 0, &trace.bytes);
+    perf.buffer(None, 0, size, &trace.bytes);
+    let (ran, counts) = count(perf);
+    assert_eq!(ran, [(Some(1), 3, 2)]);
+    let lost = counts.doubts.unsynced.get(&Unsynced::Truncated);
+    assert_eq!(lost.map(|place| place.count), Some(1));
 }
 
 /// Consecutive sessions of these bytes.

@@ -1,6 +1,6 @@
 //! Synthetic perf.data files of kinds without a capture, made from a snapshot's bytes: metadata version 2 with trace
-//! IDs in records of their own, snapshot mode, one buffer for each CPU with timestamps, and pipes. The decoded
-//! instructions must always be those of the snapshot.
+//! IDs in separate records, snapshot mode, one buffer for each CPU with timestamps, and pipes. The decoded instructions
+//! must always be those of the snapshot.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ impl Juno {
         })
     }
 
-    /// Trace units as perf describes them. In version 2 of the metadata, other records have the trace IDs; the
-    /// registers then have their last values.
+    /// Trace units as perf describes them. In version 2 of the metadata, separate records have the trace IDs; the
+    /// registers then have the values they had last.
     fn units(&self, version: u64) -> Vec<Unit> {
         let units = self.sources.iter().zip(0..).map(|(source, cpu)| {
             let Protocol::EtmV4(config) = source.protocol else {
@@ -108,7 +108,7 @@ impl Juno {
         }
         if version == 2 {
             for (source, cpu) in self.sources.iter().zip(0..) {
-                // The sink is in the bits above the ID, the minor version above both.
+                // Bits above the ID contain the sink, and bits above both the minor version.
                 let value = 1 << 56 | 0x1234_5678 << 8 | u64::from(source.id.0);
                 perf.hardware_id(cpu, value);
             }
@@ -116,7 +116,7 @@ impl Juno {
         perf
     }
 
-    /// Each CPU's bytes.
+    /// The bytes of each CPU.
     fn streams(&self) -> Vec<(u32, Vec<u8>)> {
         let frames = frames::split(&self.buffer, FrameFormat::Memory, TraceId::NONE);
         let of = |source: &Source| {
@@ -156,8 +156,8 @@ impl Juno {
     }
 }
 
-/// Frames of one source: an ID, then data, the lowest bits of even bytes in the last one.
-fn framed(id: TraceId, bytes: &[u8]) -> Vec<u8> {
+/// Frames of one source: an ID, then data; the last byte holds the lowest bits of the even bytes.
+pub fn framed(id: TraceId, bytes: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut bytes = bytes.iter().copied();
     let mut is_first = true;
@@ -173,7 +173,7 @@ fn framed(id: TraceId, bytes: &[u8]) -> Vec<u8> {
             let Some(byte) = bytes.next() else {
                 // The rest belongs to no source.
                 if at % 2 == 1 {
-                    // A second byte follows its ID or its pair; the null source begins with the next pair.
+                    // An odd byte completes a pair; the null source begins with the next pair.
                     frame[at] = 0;
                     at += 1;
                     continue;
@@ -200,7 +200,7 @@ fn a_thread_with_metadata_of_every_version_as_a_file_and_as_a_pipe() {
     let size = juno.buffer.len() as u64;
     for version in 0..3 {
         for is_pipe in [false, true] {
-            // Trace IDs of version 2 come with the CPU.
+            // In version 2 the records with trace IDs contain the CPU.
             let mut perf = juno.begin(version, version == 2, false);
             perf.start(THREAD, 0);
             perf.aux(THREAD, 0, 0, size, 0);
@@ -221,7 +221,8 @@ fn snapshots_name_their_ends() {
     let size = juno.buffer.len() as u64;
     let mut perf = juno.begin(1, false, true);
     perf.start(THREAD, 0);
-    // Two snapshots of the same buffer: the counter has gone on meanwhile, and each record names the end of its own.
+    // Two snapshots of the same buffer: the counter has advanced in between, and each record has the end of its own
+    // snapshot.
     for end in [size, 5 * size] {
         perf.aux(THREAD, 0, end, size, AUX_OVERWRITE);
         perf.buffer(Some(THREAD), 0, end - size, &juno.buffer);
@@ -308,7 +309,7 @@ fn traces(recording: &perf::Recording) -> Vec<(Option<u32>, &str, Vec<u8>)> {
 fn a_thread_that_migrates_without_trace_ids_is_decoded_for_each_cpu() {
     let Some(juno) = Juno::open() else { return };
     let mut perf = PerfData::new(true);
-    // Unlike units: the first one's context packets have a VMID and a context ID, the other ones' have not.
+    // Different units: context packets of the first one have a VMID and a context ID, those of the others don't.
     let mut units = juno.units(1);
     let plain = |unit: &mut Unit| {
         unit.registers[0] &= !0xc0;
@@ -316,12 +317,12 @@ fn a_thread_that_migrates_without_trace_ids_is_decoded_for_each_cpu() {
     };
     units.iter_mut().skip(1).for_each(plain);
     perf.info(1, false, &units);
-    // A synchronization, trace info, and a context with the bytes that the unit's registers say.
+    // A synchronization, trace info, and a context with the bytes that the unit's registers announce.
     let start = [&[0; 11][..], &[0x80, 1, 0]].concat();
     let with_ids = [&start[..], &[0x81, 0xd0, 7, 0, 0, 0, 9, 0, 0, 0]].concat();
     let without = [&start[..], &[0x81, 0x10]].concat();
     let runs = [(0, &with_ids), (3, &without), (0, &with_ids)];
-    // Half of them in each of two buffers, the second of which begins on the other CPU.
+    // One run in the first buffer, and two in the second one, which begins on the other CPU.
     let mut offset = 0;
     for runs in [&runs[..1], &runs[1..]] {
         let begin = offset;
@@ -355,7 +356,7 @@ fn a_thread_that_migrates_without_trace_ids_is_decoded_for_each_cpu() {
 #[test]
 fn trace_ids_hold_for_a_sink() {
     let Some(juno) = Juno::open() else { return };
-    // More units than trace IDs: two share one, and write into sinks of their own.
+    // More units than trace IDs: two share one, and write into separate sinks.
     let id = TraceId(0x10);
     let runs: Vec<_> = [0, 1, 2].map(|cpu| vec![0x10 + cpu; 13]).into();
     let sinks = [0x1234_5678, 0x9abc_def0, 0x1234_5678];
@@ -390,7 +391,7 @@ fn trace_ids_hold_for_a_sink() {
             .collect();
         assert_eq!(found, expected, "{is_thread}");
     }
-    // A new major version gives the bits another meaning.
+    // A new major version changes the meaning of the bits.
     let mut perf = juno.begin(1, true, false);
     perf.hardware_id(0, 1 << 60 | 0x10);
     let error = perf::read(&perf.file()).expect_err("unknown").to_string();
@@ -400,7 +401,7 @@ fn trace_ids_hold_for_a_sink() {
 #[test]
 fn trace_ids_hold_until_others_are_assigned() {
     let Some(juno) = Juno::open() else { return };
-    // The unit of CPU 0 gets another ID, then that of CPU 1 gets its first one.
+    // The unit of CPU 0 gets another ID, then the unit of CPU 1 gets the first ID of CPU 0.
     let assigned = [(0, 0x30), (0, 0x31), (1, 0x30)];
     for per_cpu in [false, true] {
         for is_timed in [false, true] {
@@ -417,7 +418,7 @@ fn trace_ids_hold_until_others_are_assigned() {
                 offset += size;
                 all.extend(bytes);
             }
-            // Another buffer of the kernel's comes first or last in the file: times count.
+            // Another buffer of the kernel is first or last in the file: only times determine the order.
             if is_timed {
                 for (number, (cpu, id)) in (1..).zip(assigned) {
                     perf.at(1_000_000 * number).hardware_id(cpu, id);
@@ -469,7 +470,7 @@ fn files_that_lack_the_sections_behind_their_data_say_so() {
     assert_eq!(cut(file.len()), None);
     for length in [data_end, data_end + 8, data_end + 31, file.len() - 1] {
         let (is_damage, text) = cut(length).expect("a remark");
-        // The trace is whole.
+        // The trace is complete.
         assert!(!is_damage, "{text}");
         let expected = format!("the file ends at offset {length}, before the sections");
         assert!(text.starts_with(&expected), "{text}");
@@ -513,7 +514,7 @@ fn a_pipe_has_build_ids_and_the_release_in_records() {
     perf.mapping(THREAD, 0x7000_0000, 0x1000, 0, "/other");
     perf.build_id("/other", &id);
     perf.build_id("/short", &id[..8]);
-    // A string behind its length.
+    // A string, after its length.
     perf.feature(4, &[&[8u8, 0, 0, 0][..], b"6.12.1\0\0"].concat());
     let recording = perf::read(&perf.pipe()).expect("a recording");
     let mut mappings = recording.mappings.iter();
@@ -548,8 +549,8 @@ fn trace_of_which_no_record_says_the_cpu_is_reported() {
 /// Compresses plain records into compressed ones.
 type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<Vec<u8>>;
 
-/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle
-/// them.
+/// A zstd frame without an end, split into records at its blocks, which are not compressed. perf's records span several
+/// blocks.
 fn stored(bytes: &[u8]) -> Vec<Vec<u8>> {
     let size = bytes.len().div_ceil(3).max(1);
     let mut begin = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x48];
@@ -588,7 +589,7 @@ fn records_beside_the_trace_may_be_compressed() {
             assert_eq!(juno.count(&make(pack, is_padded).pipe()), all);
         }
     }
-    // Of another kind, or damaged.
+    // Another compression, or damaged data.
     let mut perf = juno.begin(2, true, false);
     perf.feature(27, &[1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0]);
     let error = perf::read(&perf.pipe()).expect_err("another type");

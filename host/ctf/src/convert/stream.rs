@@ -71,9 +71,8 @@ struct Output {
     end: Option<u64>,
     /// Number of discarded events so far.
     discarded: u64,
-    /// Losses to report in the next packet.
+    /// Lost packets to report in the next packet.
     waiting_packets: u64,
-    waiting_events: u64,
     /// Whether there is an unreported loss after its last packet.
     unreported: bool,
 }
@@ -90,8 +89,11 @@ struct Current {
     read: u64,
     /// Number of selected events.
     kept: u64,
-    /// Losses before its first event: packets for the writer, packets for the summary, and events.
-    lost: [u64; 3],
+    /// Packets lost before its first event, for the writer and for the summary.
+    lost: [u64; 2],
+    /// The times of the last event read, or of its begin, and of its end.
+    last_ns: Option<i64>,
+    end_ns: Option<i64>,
     /// Its end, as far as it is within the selection.
     end: Option<u64>,
 }
@@ -156,6 +158,9 @@ impl Converter<'_> {
                 }
             };
             let result = match message {
+                Message::Gap(gap) if gap.kind == GapKind::Events => {
+                    self.discarded(&mut outputs, &gap)
+                }
                 Message::Gap(gap) => self
                     .end_packet(&mut outputs)
                     .map(|()| outputs.gaps.push(gap)),
@@ -220,7 +225,6 @@ impl Converter<'_> {
                     discarded: 0,
                     // Sequence numbers that do not begin at 0 mean that packets were overwritten.
                     waiting_packets: info.seq_num.unwrap_or(0),
-                    waiting_events: 0,
                     unreported: false,
                 });
                 outputs.list.len() - 1
@@ -239,26 +243,26 @@ impl Converter<'_> {
             output.waiting_packets = 0;
         }
         if selected && damaged > 0 {
-            output.lose(damaged, 0);
+            output.lose(damaged);
         }
-        let mut lost = [0u64; 3];
+        let mut lost = [0u64; 2];
         for gap in outputs.gaps.drain(..) {
             if !selected || !self.wants(ns(gap.from_ticks), ns(gap.to_ticks)) {
                 continue;
             }
-            match gap.kind {
-                GapKind::Packets => {
-                    // Readers interpret half of the range as a number that went back.
-                    lost[0] = lost[0].wrapping_add(gap.count.unwrap_or(1 << 63));
-                    lost[1] = lost[1].saturating_add(gap.count.unwrap_or(1));
-                }
-                GapKind::Events => lost[2] = lost[2].saturating_add(gap.count.unwrap_or(1)),
+            if gap.kind == GapKind::EarlierEvents {
+                let events = gap.count.unwrap_or(1);
+                self.summary.discarded = self.summary.discarded.saturating_add(events);
+                output.discard(events);
+                continue;
             }
+            // Readers interpret half of the range as a number that went back.
+            lost[0] = lost[0].wrapping_add(gap.count.unwrap_or(1 << 63));
+            lost[1] = lost[1].saturating_add(gap.count.unwrap_or(1));
         }
-        if lost != [0; 3] {
-            output.lose(lost[0], lost[2]);
+        if lost != [0; 2] {
+            output.lose(lost[0]);
             self.summary.lost_packets = self.summary.lost_packets.saturating_add(lost[1]);
-            self.summary.discarded = self.summary.discarded.saturating_add(lost[2]);
         }
         let mut collect = Collect::new(Tokens::default(), self.conversion.version);
         if let Some([header, context, _]) = self.extras.get(key.class) {
@@ -278,6 +282,8 @@ impl Converter<'_> {
             read: 0,
             kept: 0,
             lost,
+            last_ns: packet.begin_ns(),
+            end_ns: packet.end_ns(),
             end: info.end_ticks.filter(|_| within),
         });
         Ok(())
@@ -296,17 +302,17 @@ impl Converter<'_> {
         };
         current.read += 1;
         let time = event.time_ns();
+        current.last_ns = time.or(current.last_ns);
         self.beyond |= time.is_some_and(|time| time > self.span.1);
         let outside = select.outside(event);
         let within = current.selected && self.wants(time, time);
         let wanted = outside || (within && select.event(event));
         if current.read == 1 && time.is_some_and(|time| time < self.span.0) {
             // Losses before this event precede the selected part.
-            let [packets, counted, events] = std::mem::take(&mut current.lost);
+            let [packets, counted] = std::mem::take(&mut current.lost);
             self.summary.lost_packets = self.summary.lost_packets.saturating_sub(counted);
-            self.summary.discarded = self.summary.discarded.saturating_sub(events);
             if let Some(output) = outputs.list.get_mut(current.output) {
-                output.unlose(packets, events);
+                output.unlose(packets);
             }
         }
         if !wanted {
@@ -386,6 +392,22 @@ impl Converter<'_> {
         }
     }
 
+    /// Ends the packet that is being read, and counts the events that were discarded when it was full.
+    fn discarded(&mut self, outputs: &mut Outputs, gap: &Gap) -> Result<(), WriteError> {
+        let Some(current) = &outputs.current else {
+            return Ok(());
+        };
+        let index = current.output;
+        let wanted = current.selected && self.wants(current.last_ns, current.end_ns);
+        self.end_packet(outputs)?;
+        if let Some(output) = outputs.list.get_mut(index).filter(|_| wanted) {
+            let events = gap.count.unwrap_or(1);
+            self.summary.discarded = self.summary.discarded.saturating_add(events);
+            output.discard(events);
+        }
+        Ok(())
+    }
+
     /// Ends the packet that is being read.
     fn end_packet(&mut self, outputs: &mut Outputs) -> Result<(), WriteError> {
         let Some(current) = outputs.current.take() else {
@@ -417,7 +439,7 @@ impl Converter<'_> {
         if let Some(output) = damaged
             && outputs.damaged > 0
         {
-            output.lose(outputs.damaged, 0);
+            output.lose(outputs.damaged);
         }
         let mut outputs = outputs.list.drain(..);
         outputs.try_for_each(|output| self.finish_output(output))
@@ -436,18 +458,22 @@ impl Converter<'_> {
 }
 
 impl Output {
-    /// Records a loss after the last packet.
-    const fn lose(&mut self, packets: u64, events: u64) {
+    /// Records lost packets behind the last one.
+    const fn lose(&mut self, packets: u64) {
         self.waiting_packets = self.waiting_packets.wrapping_add(packets);
-        self.waiting_events = self.waiting_events.saturating_add(events);
         self.unreported = true;
     }
 
-    /// Undoes the record of a loss.
-    const fn unlose(&mut self, packets: u64, events: u64) {
+    /// Undoes the record of lost packets.
+    const fn unlose(&mut self, packets: u64) {
         self.waiting_packets = self.waiting_packets.wrapping_sub(packets);
-        self.waiting_events = self.waiting_events.saturating_sub(events);
-        self.unreported = self.waiting_packets != 0 || self.waiting_events != 0;
+        self.unreported = self.waiting_packets != 0;
+    }
+
+    /// Counts discarded events behind those written. The last packet reports them; without one, the first.
+    fn discard(&mut self, events: u64) {
+        self.discarded = self.discarded.wrapping_add(events);
+        self.unreported |= !self.begun;
     }
 
     /// Begins a packet, which reports the losses before it.
@@ -455,8 +481,6 @@ impl Output {
         self.write_packet(Some(ticks))?;
         self.writer
             .skip_packets(std::mem::take(&mut self.waiting_packets));
-        let events = std::mem::take(&mut self.waiting_events);
-        self.discarded = self.discarded.wrapping_add(events);
         self.writer.begin_packet_with(ticks, self.context.items())?;
         (self.open, self.begun, self.unreported, self.last) = (true, true, false, ticks);
         Ok(())

@@ -10,6 +10,9 @@ use crate::metadata::About;
 /// Namespace of LTTng's attributes.
 const LTTNG: &str = "lttng.org,2009";
 
+/// Namespace of babeltrace2's attributes, in the traces that it writes.
+const BABELTRACE: &str = "babeltrace.org,2020";
+
 /// The text of the attributes, if there are any.
 pub(super) fn attributes(json: &Json) -> Option<String> {
     let mut text = String::new();
@@ -17,7 +20,8 @@ pub(super) fn attributes(json: &Json) -> Option<String> {
     (text != "{}").then_some(text)
 }
 
-/// LTTng's attributes of an event: log level and EMF URI, and the remaining attributes.
+/// LTTng's attributes of an event: log level and EMF URI, and the remaining attributes. Babeltrace2 states the same two
+/// among its own, which remain as they are.
 pub(super) fn lttng(about: &Object<'_>) -> (Option<i64>, Option<String>, Option<String>) {
     let (mut level, mut uri) = (None, None);
     let Some(mut json) = about.get("attributes").cloned() else {
@@ -28,8 +32,7 @@ pub(super) fn lttng(about: &Object<'_>) -> (Option<i64>, Option<String>, Option<
             Data::Object(own) if name == LTTNG => {
                 own.retain(|(name, value)| match (name.as_str(), &value.data) {
                     ("log-level", Data::Text(text)) => {
-                        let index = LEVELS.iter().position(|level| level == text);
-                        level = index.and_then(|index| i64::try_from(index).ok());
+                        level = level_of(text);
                         level.is_none()
                     }
                     ("emf-uri", Data::Text(text)) => {
@@ -40,10 +43,28 @@ pub(super) fn lttng(about: &Object<'_>) -> (Option<i64>, Option<String>, Option<
                 });
                 !own.is_empty()
             }
+            Data::Object(own) if name == BABELTRACE => {
+                for (name, value) in own.iter() {
+                    match (name.as_str(), &value.data) {
+                        ("log-level", Data::Text(text)) => level = level.or(level_of(text)),
+                        ("emf-uri", Data::Text(text)) => {
+                            uri.get_or_insert_with(|| text.clone());
+                        }
+                        _ => {}
+                    }
+                }
+                true
+            }
             _ => true,
         });
     }
     (level, uri, attributes(&json))
+}
+
+/// The number of a log level.
+fn level_of(name: &str) -> Option<i64> {
+    let index = LEVELS.iter().position(|level| level == &name)?;
+    i64::try_from(index).ok()
 }
 
 /// The properties that identify the object of a fragment.

@@ -513,9 +513,12 @@ pub struct Gap {
     pub kind: GapKind,
     /// Number of packets or events lost; `None` if unknown because the sequence number went backward.
     pub count: Option<u64>,
-    /// The end of the previous packet, in ticks; `None` for losses before the first packet.
+    /// For lost packets the end of the previous packet, in ticks; `None` before the first one. For discarded events the
+    /// last event of the packet that counts them: tracers (LTTng, barectf) discard when a packet is full and there is no
+    /// room for another one.
     pub from_ticks: Option<u64>,
-    /// For lost packets the beginning of the packet after the gap, for discarded events its end, in ticks.
+    /// For lost packets and earlier events the beginning of the packet after the gap, for discarded events the end of the
+    /// packet that counts them, in ticks.
     pub to_ticks: Option<u64>,
 }
 
@@ -526,4 +529,7 @@ pub enum GapKind {
     Packets,
     /// Events that the tracer had to drop.
     Events,
+    /// Events that it had to drop before the first packet that is there: those of earlier packets, which were overwritten
+    /// or are missing, are in its count.
+    EarlierEvents,
 }

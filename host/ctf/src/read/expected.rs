@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::path::Path;
 
 use super::event::PacketInfo;
-use super::messages::CHUNK;
-use super::stream::{Message, StreamReader};
 use super::trace::{Source, Trace};
 
 /// Maximum range of file numbers for which missing ones are reported.
@@ -119,24 +118,33 @@ impl Trace {
         absences
     }
 
-    /// Missing streams that have an index.
+    /// Missing streams that have an index. A directory has one for its own streams.
     fn indexed(&self) -> Vec<String> {
-        let folder = self.streams.iter().find_map(|(_, source)| match source {
-            Source::File(path) => path.parent(),
-            _ => None,
+        let mut folders: BTreeMap<&Path, (&str, BTreeSet<&str>)> = BTreeMap::new();
+        let whole = self.streams.iter().map(|stream| match &stream.1 {
+            Source::Joined(parts) => parts.as_slice(),
+            _ => std::slice::from_ref(stream),
         });
-        let Some(folder) = folder else {
-            return Vec::new();
-        };
-        let entries = fs::read_dir(folder.join("index")).into_iter().flatten();
-        let names = entries.flatten().filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            Some(name.strip_suffix(".idx")?.to_owned())
-        });
-        let known: BTreeSet<&str> = self.stream_names().collect();
-        let mut missing: Vec<String> = names
-            .filter(|name| !known.contains(name.as_str()))
-            .collect();
+        for (name, source) in whole.flatten() {
+            if let Source::File(path) = source
+                && let (Some(folder), Some(file)) = (path.parent(), path.file_name())
+            {
+                let (_, known) = folders.entry(folder).or_insert_with(|| {
+                    let file = file.to_string_lossy();
+                    (name.strip_suffix(&*file).unwrap_or(""), BTreeSet::new())
+                });
+                known.extend(file.to_str());
+            }
+        }
+        let mut missing = Vec::new();
+        for (folder, (above, known)) in folders {
+            let entries = fs::read_dir(folder.join("index")).into_iter().flatten();
+            missing.extend(entries.flatten().filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let name = name.strip_suffix(".idx")?;
+                (!known.contains(name)).then(|| format!("{above}{name}"))
+            }));
+        }
         missing.sort();
         missing
     }
@@ -159,16 +167,8 @@ impl Trace {
 
     /// The facts that the first packet of a stream states about itself.
     fn first_packet(&self, index: usize) -> Option<PacketInfo> {
-        // The head of a packet is short, so reading a window of full size would be a waste.
-        let input = self.stream(index).ok()??;
-        let mut reader = StreamReader::with_chunk(self.plan().clone(), input, *CHUNK.start());
-        loop {
-            match reader.next_message().ok()?? {
-                Message::Packet(packet) => return Some(*packet.info()),
-                Message::Gap(_) => {}
-                Message::Event(_) => return None,
-            }
-        }
+        let (_, source) = self.streams.get(index)?;
+        self.packet_at(source, 0)
     }
 }
 
@@ -179,6 +179,7 @@ fn is_empty(source: &Source) -> bool {
         }
         Source::Memory(bytes) => bytes.is_empty(),
         Source::Ring(inner, _) => is_empty(inner),
+        Source::Joined(parts) => parts.iter().all(|(_, part)| is_empty(part)),
     }
 }
 

@@ -53,8 +53,7 @@ pub(super) fn readers<'t>(
     for (index, trace) in traces.iter().enumerate() {
         let refuse_foreign = trace.has_own_uuid();
         for stream in 0..trace.stream_names().len() {
-            if let Some(input) = trace.stream(stream)? {
-                let mut reader = StreamReader::with_chunk(trace.plan().clone(), input, chunk);
+            if let Some(mut reader) = trace.reader_with(stream, chunk)? {
                 reader.refuse_foreign(refuse_foreign);
                 readers.push((
                     Origin {

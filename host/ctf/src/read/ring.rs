@@ -6,14 +6,14 @@
 //! shows no false losses.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::file::StreamInput;
-use super::stream::{Message, StreamReader};
 use super::trace::{Source, Trace};
 
 /// Bytes that are read first for the head of a packet.
-const HEAD: usize = 4096;
+pub(super) const HEAD: usize = 4096;
 
 /// Facts from the head of a packet.
 struct Head {
@@ -23,9 +23,10 @@ struct Head {
 }
 
 impl Trace {
-    /// Reorders streams that were written into a ring.
+    /// Joins the files of a stream, and reorders streams that were written into a ring.
     #[must_use]
     pub fn in_order(mut self) -> Self {
+        self.join_files();
         for index in 0..self.streams.len() {
             let turn = self.turn(index);
             if let (Some(turn), Some((_, source))) = (turn, self.streams.get_mut(index)) {
@@ -77,40 +78,38 @@ impl Trace {
     }
 
     fn head(&self, source: &Source, at: u64) -> Option<Head> {
-        let input = source.open_at(at).ok()?;
-        let mut reader = StreamReader::with_chunk(Arc::clone(self.plan()), input, HEAD);
-        loop {
-            match reader.next_message().ok()?? {
-                Message::Gap(_) => {}
-                Message::Packet(packet) => {
-                    let info = packet.info();
-                    return Some(Head {
-                        number: info.seq_num?,
-                        begin: info.begin_ticks?,
-                        bytes: info.size?.checked_div(8).filter(|bytes| *bytes > 0)?,
-                    });
-                }
-                Message::Event(_) => return None,
-            }
-        }
+        let info = self.packet_at(source, at)?;
+        Some(Head {
+            number: info.seq_num?,
+            begin: info.begin_ticks?,
+            bytes: info.size?.checked_div(8).filter(|bytes| *bytes > 0)?,
+        })
     }
 }
 
 impl Source {
     /// Number of bytes; `None` if it is unknown before they are read.
-    fn length(&self) -> Option<u64> {
+    pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::File(path) => {
                 let about = std::fs::metadata(path).ok()?;
                 about.is_file().then_some(about.len())
             }
             Self::Memory(bytes) => u64::try_from(bytes.len()).ok(),
-            Self::Ring(..) => None,
+            Self::Ring(..) | Self::Joined(_) => None,
+        }
+    }
+
+    /// The directory of a file.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => path.parent(),
+            _ => None,
         }
     }
 
     /// The bytes from an offset on.
-    fn open_at(&self, at: u64) -> io::Result<Box<dyn Read + Send>> {
+    pub(super) fn open_at(&self, at: u64) -> io::Result<Box<dyn Read + Send>> {
         Ok(match self {
             Self::File(path) => Box::new(StreamInput::open_at(path.clone(), at)?),
             Self::Memory(bytes) => {
@@ -120,6 +119,10 @@ impl Source {
                     at,
                 })
             }
+            Self::Joined(parts) => match parts.first() {
+                Some((_, first)) => first.open_at(at)?,
+                None => Box::new(io::empty()),
+            },
             Self::Ring(ring, turn) => {
                 // From the oldest packet to the end, then the part before it.
                 let front = ring.open_at(0)?.take(*turn);
@@ -130,7 +133,15 @@ impl Source {
         })
     }
 
-    /// All bytes, in the order in which they were written.
+    /// The files of the stream behind the first one.
+    pub(super) fn following(&self) -> Vec<Self> {
+        match self {
+            Self::Joined(parts) => parts.iter().skip(1).map(|(_, it)| it.clone()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// All bytes of the first file, in the order in which they were written.
     pub(super) fn open(&self) -> io::Result<Box<dyn Read + Send>> {
         self.open_at(0)
     }

@@ -19,6 +19,7 @@ pub(super) use view::View;
 
 use super::bits::{Cursor, Stop};
 use super::event::{Event, Events, Gap, Packet};
+use super::trace::Source;
 use super::walk::{Sink, Walk};
 use super::window::{Shortage, Window};
 use crate::error::{DecodeError, DecodeErrorKind as Kind};
@@ -27,7 +28,7 @@ use crate::plan::header_table::Parts;
 use crate::plan::{IntegerNode, Plan};
 
 /// Chunk size in bytes of a reader that is used on its own.
-const CHUNK: usize = 256 << 10;
+pub(super) const CHUNK: usize = 256 << 10;
 
 /// One message of a stream. It borrows from the reader until the next call.
 #[derive(Debug, Clone, Copy)]
@@ -180,6 +181,14 @@ pub struct StreamReader {
     previous: Vec<Previous>,
     /// Losses to report before the events of the packet.
     gaps: [Option<Gap>; 2],
+    /// Discarded events to report behind those of the packet, and whether they are reported before them instead.
+    behind: Option<Gap>,
+    counts_before: bool,
+    /// The stream's further files, and the number of the current one.
+    following: std::vec::IntoIter<Source>,
+    file: u32,
+    /// Whether no packet of the current file has been read: neither one that the file before it has, nor another.
+    begins_file: bool,
     announce: bool,
     /// Set after an error: nothing follows unless the damage is [skipped](Self::skip).
     failed: bool,
@@ -217,11 +226,30 @@ impl StreamReader {
             pending: None,
             previous: Vec::new(),
             gaps: [None; 2],
+            behind: None,
+            counts_before: false,
+            following: Vec::new().into_iter(),
+            file: 0,
+            begins_file: false,
             announce: false,
             failed: false,
             error: None,
             refuse_foreign: false,
         }
+    }
+
+    /// Reports discarded events before the packet that counts them: Kymo's recorder counts them at the begin of a packet,
+    /// while most tracers do at its end.
+    #[must_use]
+    pub const fn counting_before(mut self) -> Self {
+        self.counts_before = true;
+        self
+    }
+
+    /// Sets the files that follow.
+    pub(super) fn followed_by(mut self, files: Vec<Source>) -> Self {
+        self.following = files.into_iter();
+        self
     }
 
     /// Sets whether a packet with the UUID of another trace is an error: it is if other streams have the right one.
@@ -363,16 +391,37 @@ impl StreamReader {
                 self.pending = Some(Step::Packet);
                 return Ok(true);
             }
-            if self.open && self.next_event()? {
-                return Ok(true);
-            }
             if self.open {
+                let found = self.next_event();
+                if let Ok(true) = found {
+                    return Ok(true);
+                }
+                if let Some(gap) = self.discarded() {
+                    self.pending = Some(Step::Gap(gap));
+                    return Ok(true);
+                }
+                found?;
                 self.close_packet()?;
             }
-            if !self.open_packet()? {
+            if !self.open_packet()? && !self.next_file()? {
                 return Ok(false);
             }
         }
+    }
+
+    /// Begins the next file of the stream; `false` if there is none.
+    fn next_file(&mut self) -> Result<bool, DecodeError> {
+        let Some(source) = self.following.next() else {
+            return Ok(false);
+        };
+        self.file += 1;
+        self.begins_file = true;
+        self.view.packet.offset = 0;
+        self.view.packet.size = Some(0);
+        let input = source.open();
+        let input = input.map_err(|error| self.error(Kind::Io(error.kind()), 0))?;
+        self.view.window.begin(input);
+        Ok(true)
     }
 
     /// The merge time of a message that is not an event, in nanoseconds.
@@ -389,6 +438,7 @@ impl StreamReader {
         DecodeError {
             kind,
             offset,
+            file: self.file,
             packet: self.packets.saturating_sub(1),
             event: self.events,
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::messages::Messages;
-use super::stream::StreamReader;
+use super::stream::{self, StreamReader};
 use crate::error::{MetadataError, OpenError};
 use crate::metadata::{Metadata, Warning};
 use crate::plan::Plan;
@@ -22,6 +22,8 @@ pub(super) enum Source {
     Memory(Arc<[u8]>),
     /// A ring, and the offset of its oldest packet.
     Ring(Box<Self>, u64),
+    /// Files of one stream, with their names, in order.
+    Joined(Vec<(String, Self)>),
 }
 
 /// A trace: metadata with its streams.
@@ -29,10 +31,12 @@ pub(super) enum Source {
 /// [`messages`](Self::messages) opens the streams, so a trace can be read any number of times.
 #[derive(Debug)]
 pub struct Trace {
-    plan: Arc<Plan>,
-    name: String,
+    pub(super) plan: Arc<Plan>,
+    pub(super) name: String,
     pub(super) streams: Vec<(String, Source)>,
-    warnings: Vec<Warning>,
+    pub(super) warnings: Vec<Warning>,
+    /// Whether the begins of packets stand for their numbers, which they do not state.
+    pub(super) by_begin: bool,
 }
 
 /// Bytes in memory as a reader.
@@ -127,6 +131,7 @@ impl Trace {
             name,
             streams,
             warnings,
+            by_begin: false,
         })
     }
 
@@ -173,6 +178,7 @@ impl Trace {
             name: String::new(),
             streams,
             warnings: Vec::new(),
+            by_begin: false,
         }
     }
 
@@ -218,23 +224,38 @@ impl Trace {
     /// # Errors
     /// When the stream cannot be opened.
     pub fn reader(&self, index: usize) -> Result<Option<StreamReader>, OpenError> {
-        let input = self.stream(index)?;
-        Ok(input.map(|input| StreamReader::new(Arc::clone(&self.plan), input)))
+        self.reader_with(index, stream::CHUNK)
     }
 
-    /// Opens the stream with this index.
-    pub(crate) fn stream(&self, index: usize) -> Result<Option<Box<dyn Read + Send>>, OpenError> {
+    /// As [`reader`](Self::reader), with the number of bytes to read at once.
+    pub(super) fn reader_with(
+        &self,
+        index: usize,
+        chunk: usize,
+    ) -> Result<Option<StreamReader>, OpenError> {
         let Some((name, source)) = self.streams.get(index) else {
             return Ok(None);
         };
-        let opened = source.open().map_err(|error| OpenError::Io {
+        let input = source.open().map_err(|error| OpenError::Io {
             path: match source {
                 Source::File(path) => path.clone(),
                 _ => name.into(),
             },
             source: error,
         })?;
-        Ok(Some(opened))
+        let reader = StreamReader::with_chunk(Arc::clone(&self.plan), input, chunk);
+        Ok(Some(reader.followed_by(source.following())))
+    }
+
+    /// The names of the files of the stream with this index, in order. Errors state which of them they are in.
+    pub fn files(&self, index: usize) -> impl Iterator<Item = &str> {
+        let (name, parts) = match self.streams.get(index) {
+            Some((_, Source::Joined(parts))) => (None, parts.as_slice()),
+            Some((name, _)) => (Some(name.as_str()), [].as_slice()),
+            None => (None, [].as_slice()),
+        };
+        name.into_iter()
+            .chain(parts.iter().map(|(name, _)| name.as_str()))
     }
 }
 

@@ -46,6 +46,11 @@ impl Window {
         }
     }
 
+    /// Begins another input, at offset 0.
+    pub fn begin(&mut self, input: Box<dyn Read + Send>) {
+        (self.input, self.filled, self.base, self.ended) = (input, 0, 0, false);
+    }
+
     /// Creates an empty window on a stream that another reader reads.
     pub fn elsewhere() -> Self {
         Self::new(Box::new(io::empty()), 0)

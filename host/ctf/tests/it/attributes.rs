@@ -185,7 +185,7 @@ fn attributes_of_fields_are_kept_and_written_again() {
     let metadata = Metadata::parse(text.as_bytes()).expect("metadata").metadata;
     let preamble = metadata.preamble_attributes.as_deref();
     assert_eq!(preamble, Some(r#"{"n": "preamble"}"#));
-    // A text that several fields have is there once.
+    // A text that several fields share is stored once.
     let mut texts: Vec<&String> = metadata.attributes.iter().collect();
     texts.sort_unstable();
     texts.dedup();
@@ -200,7 +200,7 @@ fn attributes_of_fields_are_kept_and_written_again() {
     assert_eq!(class, Some(r#"{"n": "floating-point-number"}"#));
 
     let written = metadata.to_ctf2().expect("CTF 2");
-    // The alias is gone, and what it said is where it was used.
+    // The alias is removed, and its attributes are written at the fields that used it.
     let mut expected = attributes_in(&text);
     expected.push("shared");
     expected.sort_unstable();

@@ -47,13 +47,13 @@ fn steps_back_of_zephyr_are_no_turns() {
         }
         turns += i64::from(time >> 32 > before >> 32);
         before = *time;
-        // Each step back is a turn too much there.
+        // babeltrace2 counts a wraparound too many for each step back.
         assert_eq!(*time, shown - (steps << 32), "{line}");
     }
     assert_eq!((found.len(), lines.count(), steps, turns), (941, 0, 8, 2));
     assert_eq!(found.last().map(|time| time / 1_000_000), Some(11_120));
 
-    // They stay what they are when the trace is converted.
+    // Steps back are preserved by a conversion.
     let scratch = tempfile::tempdir().expect("scratch folder");
     for version in [Version::Ctf18, Version::Ctf2] {
         let into = scratch.path().join(version.to_string());

@@ -22,7 +22,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The directory of the trace, unpacked into `scratch` if it is packed.
+    /// The directory of the trace, which is unpacked into `scratch` if it is an archive.
     pub fn trace(&self, scratch: &Path) -> PathBuf {
         let plain = self.folder.join("trace");
         if plain.is_dir() {
@@ -67,7 +67,7 @@ pub enum Version {
     Ctf2,
 }
 
-/// All cases of a version.
+/// All cases of a CTF version.
 pub fn cases(data: &Path, version: Version) -> Vec<Case> {
     let (number, reader, golden) = match version {
         Version::Ctf1 => (1, "bt20", "golden-bt20.txt"),

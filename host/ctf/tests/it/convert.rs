@@ -1,12 +1,14 @@
 //! Tests of conversions: they preserve names, fields, values, times and losses; and babeltrace2 reads the results.
 
+mod parts;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use crate::random::{Kind, Random};
-use kymo_ctf::convert::{Change, Conversion, ConvertError, Everything, Select, Summary};
+use kymo_ctf::convert::{Change, Conversion, ConvertError, Everything, Summary};
 use kymo_ctf::metadata::{Scope, Version};
 use kymo_ctf::{Container, Event, GapKind, Message, Plan, Trace, Value, Visitor};
 use proptest::prelude::*;
@@ -143,7 +145,7 @@ fn compare(
     let (mut before, losses) = contents(source, version);
     let (mut after, losses_after) = contents(converted, version);
     if converted.stream_names().len() > source.stream_names().len() {
-        // Streams of one file without times have no order among each other.
+        // Events without times have no order between streams of one file.
         let order = |it: &Kept| (it.time, it.time.is_none().then(|| it.values.clone()));
         before.sort_by_key(order);
         after.sort_by_key(order);
@@ -155,7 +157,7 @@ fn compare(
         return Err(format!("losses {losses_after:?}, before {losses:?}"));
     }
     for (number, (before, mut after)) in before.into_iter().zip(after).enumerate() {
-        // What a header held besides comes first.
+        // Additional fields of a header are the first values.
         let more = after.values[0].len().saturating_sub(before.values[0].len());
         after.values[0].drain(..more);
         if summary.changes.contains_key(&Change::Renamed) {
@@ -244,7 +246,7 @@ proptest! {
     }
 }
 
-/// The installed commands that read a version.
+/// The installed babeltrace2 that reads this CTF version.
 fn babeltrace(version: Version) -> Option<PathBuf> {
     match version {
         Version::Ctf18 => {
@@ -314,7 +316,7 @@ fn every_known_trace_is_the_same_in_both_versions() {
                     let excused = NOT_FOR_BABELTRACE
                         .iter()
                         .any(|(case, _)| name.contains(case));
-                    // babeltrace2 2.0 gives up where time goes back; and the largest take too long.
+                    // babeltrace2 2.0 fails if time goes back, and is too slow for the largest traces.
                     let back = summary.backward > 0 && *version == Version::Ctf18;
                     let excused = excused || back || summary.events > LARGE;
                     if let Some(reader) = reader.as_ref().filter(|_| !excused)
@@ -357,222 +359,4 @@ fn shown_by(reader: &Path, trace: &Path, summary: &Summary) -> Result<(), String
         summary.events,
         complaints.join("\n")
     ))
-}
-
-/// A trace of one stream with three packets and an event every thousand ticks, and the offsets of its packets.
-fn three_packets() -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
-    packets_that_lost([0; 3])
-}
-
-/// The same, with the number of lost events that each packet states.
-fn packets_that_lost(lost: [u64; 3]) -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
-    use kymo_ctf::metadata::{
-        ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass, StructClass,
-        standard,
-    };
-    use kymo_ctf::{Datum, StreamWriter};
-    let order = ByteOrder::Big;
-    let mut metadata = Metadata::new(order);
-    metadata.clocks.push(Clock::new("ticks", 1_000_000_000));
-    metadata.packet_header = Some(standard::packet_header(order));
-    let mut class = StreamClass::new(0);
-    class.packet_context = Some(standard::packet_context(order, ClockId(0)));
-    class.event_header = Some(standard::event_header(order, ClockId(0)));
-    let mut event = EventClass::new(0, "step".into());
-    event.fields = Some(StructClass::new().with("n", IntegerClass::unsigned(32, order)));
-    class.events.push(event);
-    metadata.streams.push(class);
-    let plan = Arc::new(Plan::new(metadata).expect("metadata"));
-    let mut writer = StreamWriter::new(plan.clone(), 0, Vec::new()).expect("class");
-    let (mut sizes, mut n) = ([0; 3], 0u32);
-    for (size, lost) in sizes.iter_mut().zip(lost) {
-        writer
-            .begin_packet(u64::from(n) * 1000, &[])
-            .expect("begins");
-        for _ in 0..10 {
-            writer
-                .event(0, u64::from(n) * 1000, &[Datum::from(n)])
-                .expect("fits");
-            n += 1;
-        }
-        *size = writer.packet_size() as usize;
-        let end = u64::from(n) * 1000 - 1;
-        writer.end_packet(end, lost).expect("ends");
-    }
-    let places = [0, sizes[0], sizes[0] + sizes[1]];
-    (plan, writer.finish().expect("finished"), places)
-}
-
-/// The field of every event, and the losses.
-fn steps(trace: &Trace) -> (Vec<u64>, Vec<(GapKind, Option<u64>)>) {
-    let (events, gaps) = contents(trace, Version::Ctf18);
-    let steps = events
-        .iter()
-        .map(|event| event.values[2][0].parse().unwrap());
-    (steps.collect(), gaps)
-}
-
-/// Selects a time span.
-struct Span(i64, i64);
-
-impl Select for Span {
-    fn span(&self) -> (i64, i64) {
-        (self.0, self.1)
-    }
-}
-
-fn run(conversion: Conversion, bytes: &[u8]) -> (Trace, Summary, tempfile::TempDir) {
-    run_with(conversion, bytes, &mut Everything)
-}
-
-fn run_with(
-    conversion: Conversion,
-    bytes: &[u8],
-    select: &mut dyn Select,
-) -> (Trace, Summary, tempfile::TempDir) {
-    let (plan, ..) = three_packets();
-    let trace = Trace::from_plan(plan, [("stream", bytes.to_vec())]);
-    let scratch = tempfile::tempdir().expect("scratch folder");
-    let into = scratch.path().join("out");
-    let summary = conversion.run(&trace, &into, select).expect("converts");
-    (Trace::open(&into).expect("reads again"), summary, scratch)
-}
-
-#[test]
-fn a_part_by_time_has_what_is_in_it_and_no_false_loss() {
-    let (_, bytes, _) = three_packets();
-    for version in [Version::Ctf18, Version::Ctf2] {
-        let conversion = Conversion::new(version);
-        let mut span = Span(12_000, 21_500);
-        let (trace, summary, _scratch) = run_with(conversion, &bytes, &mut span);
-        assert_eq!(steps(&trace), ((12..=21).collect(), vec![]));
-        assert_eq!((summary.events, summary.left_out), (10, 20));
-        let mut messages = trace.messages().expect("opens");
-        let mut packets = Vec::new();
-        while let Some((_, message)) = messages.next_message().expect("decodes") {
-            if let Message::Packet(packet) = message {
-                let info = packet.info();
-                packets.push((info.begin_ticks, info.end_ticks, info.seq_num));
-            }
-        }
-        let expected = [(12_000, 19_999, 0), (20_000, 21_000, 1)];
-        assert_eq!(
-            packets,
-            expected.map(|(begin, end, number)| (Some(begin), Some(end), Some(number)))
-        );
-    }
-}
-
-#[test]
-fn a_part_by_time_has_no_loss_from_before_it() {
-    let (_, bytes, _) = packets_that_lost([0, 7, 9]);
-    let conversion = Conversion::new(Version::Ctf18);
-    for (begin, expected) in [(12_000, 2), (10_000, 9), (8_000, 9)] {
-        let (trace, summary, _scratch) = run_with(conversion, &bytes, &mut Span(begin, 25_000));
-        let lost = steps(&trace)
-            .1
-            .iter()
-            .map(|(_, count)| count.expect("counted"))
-            .sum::<u64>();
-        assert_eq!(
-            (lost, summary.discarded),
-            (expected, expected),
-            "from {begin}"
-        );
-    }
-}
-
-#[test]
-fn a_cut_trace_is_mended_and_that_is_said() {
-    let (_, bytes, places) = three_packets();
-    // In the middle of the sixth event of the last packet.
-    let cut = places[2] + (bytes.len() - places[2]) / 2 + 20;
-    for repair in [false, true] {
-        let mut conversion = Conversion::new(Version::Ctf18);
-        conversion.repair = repair;
-        let (trace, summary, _scratch) = run(conversion, &bytes[..cut]);
-        let (steps, gaps) = steps(&trace);
-        let kept = steps.len() as u64 - 20;
-        assert!(kept > 0 && kept < 10);
-        assert!(steps.into_iter().eq(0..20 + kept));
-        // What is lost is a packet of which nobody knows how much it held.
-        assert_eq!(gaps, [(GapKind::Packets, Some(1))]);
-        let [damage] = summary.damage.as_slice() else {
-            panic!("{:?}", summary.damage)
-        };
-        assert_eq!((damage.kept, damage.error.packet), (kept, 2));
-        assert_eq!(damage.skipped.is_some(), repair);
-    }
-}
-
-#[test]
-fn behind_damage_it_goes_on_if_it_is_to_be_repaired() {
-    let (_, mut bytes, places) = three_packets();
-    bytes[places[1]] ^= 0xff;
-    let mut conversion = Conversion::new(Version::Ctf2);
-    let (trace, summary, _scratch) = run(conversion, &bytes);
-    assert_eq!(
-        steps(&trace),
-        ((0..10).collect(), vec![(GapKind::Packets, Some(1))])
-    );
-    assert_eq!(summary.damage.len(), 1);
-    conversion.repair = true;
-    let (trace, summary, _scratch) = run(conversion, &bytes);
-    let (steps, gaps) = steps(&trace);
-    assert!(steps.into_iter().eq((0..10).chain(20..30)));
-    assert_eq!(gaps, [(GapKind::Packets, Some(1))]);
-    let skipped = summary.damage[0].skipped.expect("is skipped");
-    assert_eq!(skipped.to, Some(places[2] as u64));
-}
-
-/// One file of very many streams with only damaged packets: neither open files nor memory grow with it.
-#[test]
-fn many_streams_in_a_file_and_much_damage_are_bounded() {
-    use kymo_ctf::StreamWriter;
-    use kymo_ctf::metadata::{
-        ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, Role, StreamClass, standard,
-    };
-    let order = ByteOrder::Little;
-    let mut metadata = Metadata::new(order);
-    metadata.clocks.push(Clock::new("ticks", 1_000));
-    let instance = IntegerClass::unsigned(32, order).role(Role::StreamInstanceId);
-    let header = standard::packet_header(order).with("stream_instance_id", instance);
-    metadata.packet_header = Some(header);
-    let mut class = StreamClass::new(0);
-    class.packet_context = Some(standard::packet_context(order, ClockId(0)));
-    class.event_header = Some(standard::event_header(order, ClockId(0)));
-    class.events.push(EventClass::new(0, "one".into()));
-    metadata.streams.push(class);
-    let plan = Arc::new(Plan::new(metadata).expect("metadata"));
-    let mut bytes = Vec::new();
-    for number in 0..1_200 {
-        let mut writer = StreamWriter::new(plan.clone(), 0, Vec::new()).expect("class");
-        writer = writer.instance(number);
-        writer.begin_packet(number, &[]).expect("begins");
-        writer.event(0, number, &[]).expect("fits");
-        writer.event(0, number, &[]).expect("fits");
-        writer.end_packet(number, 0).expect("ends");
-        let mut packet = writer.finish().expect("finished");
-        // The id of the last event is one that there is not.
-        let place = packet.len() - 10;
-        packet[place] = 9;
-        bytes.extend(packet);
-    }
-    let trace = Trace::from_plan(plan, [("all", bytes)]);
-    let scratch = tempfile::tempdir().expect("scratch folder");
-    let into = scratch.path().join("out");
-    let mut conversion = Conversion::new(Version::Ctf18);
-    conversion.repair = true;
-    let summary = conversion
-        .run(&trace, &into, &mut Everything)
-        .expect("converts");
-    assert_eq!((summary.events, summary.streams), (1_200, 1_200));
-    assert_eq!((summary.damaged, summary.damage.len()), (1_200, 1_000));
-    assert_eq!(
-        Trace::open(&into)
-            .expect("reads again")
-            .stream_names()
-            .len(),
-        1_200
-    );
 }

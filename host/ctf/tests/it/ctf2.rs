@@ -127,7 +127,7 @@ fn fields_of_every_kind() {
         254, 7, 9, 1, 128, 165, 129, 2, 233, 0, 0, 0, 1, 65, 255, 2, 66, 67, 1, 2, 7, 0, 0, 0, 4,
         11, 0, 0, 0, 0, 9, 97, 0, 98, 0, 0, 0, 0, 0, 0, 8,
     ];
-    // As babeltrace2 2.1.1 shows them.
+    // The text that babeltrace2 2.1.1 prints.
     let expected = [
         r#"e: { sel = -2, o = { 7 }, v = { 9 }, rev = 0x8001, bits = 0xA5, map = 0x81 { "hi" }, en = ( { "b", "a" } : container = 2 ), t = "é", list = [ [0] = { n = 1, s = "A", in = { w = { ff } } }, [1] = { n = 2, s = "BC", in = { w = { 01 02 } } } ], arr = [ ], last = 7 }"#,
         r#"e: { sel = 4, o = <none>, v = { { x = 11 } }, rev = 0x0, bits = 0x0, map = 0x0, en = ( <unknown> : container = 9 ), t = "ab", list = [ [0] = { n = 0, s = "", in = { w = { } } }, [1] = { n = 0, s = "", in = { w = { } } } ], arr = [ ], last = 8 }"#,
@@ -150,7 +150,7 @@ fn a_boolean_says_what_is_there() {
                 "field-class": {"type": "structure", "member-classes": [
                     {"name": "n", "field-class": "byte"}]}}"#,
         ),
-        // What is in an optional field can be missing when it is asked for.
+        // A length in an optional field, which is missing in the second event.
         (
             "s",
             r#"{"type": "dynamic-length-string", "length-field-location": {"path": ["o", "n"]}}"#,
@@ -187,7 +187,7 @@ fn roles_and_clocks() {
         role("begin", 16, r#""default-clock-timestamp""#),
         r#"{"name": "cpu_id", "field-class": "byte"}"#,
         role("id", 8, r#""event-record-class-id""#),
-        // The last one of a role counts.
+        // If several members have a role, the last one is used.
         role("id2", 8, r#""event-record-class-id""#),
     );
     let metadata = sequence(&[
@@ -198,7 +198,7 @@ fn roles_and_clocks() {
         r#"{"type": "event-record-class", "id": 7, "data-stream-class-id": 3, "name": "seven",
             "attributes": {"lttng.org,2009": {"log-level": "debug:line"}}}"#,
     ]);
-    // Seven bits of the clock at a time: forward, and once round in the first packet.
+    // Seven bits of the clock in each event: forward, and with one wraparound in the first packet.
     let bytes = [
         0, 88, 1, 0, 4, 9, 7, 0x7f, 9, 7, 0x00, //
         0, 88, 1, 0, 5, 9, 7, 0x7f, 9, 7, 0x7e,
@@ -222,6 +222,33 @@ fn roles_and_clocks() {
     let clock = &trace.metadata().clocks[0];
     assert!(clock.absolute);
     assert_eq!(clock.nanoseconds(1), Some(-4_000_000_000));
+}
+
+/// What babeltrace2 2.1 writes of LTTng's traces.
+#[test]
+fn log_levels_that_babeltrace_states_are_shown() {
+    let metadata = sequence(&[
+        r#"{"type": "data-stream-class"}"#,
+        r#"{"type": "event-record-class", "name": "e",
+            "attributes": {"babeltrace.org,2020": {"log-level": "debug:line", "emf-uri": "u", "more": 1}}}"#,
+    ]);
+    let metadata = Metadata::parse(metadata.as_bytes())
+        .expect("metadata")
+        .metadata;
+    let event = &metadata.streams[0].events[0];
+    assert_eq!(
+        (event.log_level, event.emf_uri.as_deref()),
+        (Some(13), Some("u"))
+    );
+    let written = metadata.to_ctf2().expect("CTF 2");
+    let again = Metadata::parse(written.as_bytes())
+        .expect("metadata")
+        .metadata;
+    let event = &again.streams[0].events[0];
+    assert_eq!(
+        (event.log_level, event.emf_uri.as_deref()),
+        (Some(13), Some("u"))
+    );
 }
 
 #[test]
@@ -404,7 +431,7 @@ fn what_only_ctf2_has_is_not_written_as_ctf1() {
 
 #[test]
 fn names_that_ctf1_reads_something_into_are_not_written_there() {
-    // Found by damaging metadata: a field without a name, and one that has the name of a timestamp and is none.
+    // Found by damaging metadata: a field without a name, and one that is named like a timestamp and is none.
     let unnamed = payload(&[("", r#""byte""#)]);
     let stamp = sequence(&[
         r#"{"type": "data-stream-class", "event-record-header-field-class": {"type": "structure",
@@ -426,7 +453,7 @@ fn names_that_ctf1_reads_something_into_are_not_written_there() {
     }
 }
 
-/// Fragments with all optional facts.
+/// Fragments with all optional properties.
 fn talkative() -> String {
     sequence(&[
         r#"{"type": "trace-class", "namespace": "n", "name": "t", "uid": "1", "attributes": {"n": {"a": [true, null, 1.5e3, -2, "q\"\u0001é"]}}}"#,
@@ -476,14 +503,14 @@ fn what_is_said_besides_the_layout_is_kept() {
     let error = metadata.to_tsdl().expect_err("CTF 1.8 has no words for it");
     assert!(matches!(error.kind, MetadataErrorKind::Unsupported(_)));
 
-    // What is no object must not become a property of the fragment.
+    // A text that is no JSON object must not become a property of the fragment.
     for bad in ["{}, \"uid\": \"x\"", "1", "{"] {
         metadata.about.attributes = text(bad);
         assert!(metadata.to_ctf2().is_err(), "{bad}");
     }
 }
 
-/// CTF 2 allows labels for values that the integer cannot have; CTF 1.8 does not.
+/// CTF 2 allows labels for values that don't fit into the integer; CTF 1.8 does not.
 #[test]
 fn labels_of_impossible_values_are_left_out_of_ctf_1_8() {
     let metadata = concat!(

@@ -32,7 +32,7 @@ enum Element {
 /// Parses the elements of a list.
 fn listed(list: &str) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::new();
-    // For each bracket that is open, what to do when it closes.
+    // For each open bracket, the action when it is closed.
     let mut open = Vec::new();
     for line in list.lines() {
         let (place, what) = line.trim().split_once(' ').unwrap_or(("", ""));
@@ -59,7 +59,7 @@ fn listed(list: &str) -> Vec<Element> {
                 let Some(Element::Bytes(name, bytes)) = elements.last_mut() else {
                     panic!("data of nothing: {line}")
                 };
-                // BLOBs are in hexadecimal, strings are not but for what cannot be shown.
+                // BLOBs are in hexadecimal. Strings are text, with escapes for unprintable characters.
                 if name.starts_with("blob ") {
                     bytes.extend(unhex(data));
                 } else {
@@ -75,7 +75,7 @@ fn listed(list: &str) -> Vec<Element> {
                 elements.push(Element::Bytes(format!("text {name}"), Vec::new()));
             }
             _ if kind.starts_with("SLB") || kind.starts_with("DLB") => {
-                // The media type is behind the last colon.
+                // The media type follows the last colon.
                 elements.push(Element::Bytes(format!("blob {name}"), Vec::new()));
             }
             _ => {}

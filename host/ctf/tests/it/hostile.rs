@@ -217,7 +217,7 @@ fn types_that_explode_are_refused() {
         ),
         "{error}"
     );
-    // One type under many names, and in many fields of many events: a copy for each, from a few bytes.
+    // One type under many names, and in many fields of many events: a few bytes of text would lead to many copies.
     let members: String = (0..1000).map(|n| format!("u8 f{n};")).collect();
     let names: Vec<String> = (0..1000).map(|n| format!("t{n}")).collect();
     let typedef = format!("typedef struct {{ {members} }} {};", names.join(", "));
@@ -279,7 +279,7 @@ fn many_of_a_kind_are_found_at_once() {
     );
 }
 
-/// A length may be in any option of a variant, and each of many lengths in thousands.
+/// Each of thousands of lengths may be in any of thousands of options of a variant.
 #[test]
 fn locations_that_explode_are_refused() {
     let labels: String = (0..4000).map(|n| format!("L{n},")).collect();

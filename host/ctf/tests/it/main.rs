@@ -8,6 +8,7 @@ mod ctf2;
 mod elements;
 mod golden;
 mod hostile;
+mod joined;
 mod kymo;
 mod metadata;
 mod parallel;

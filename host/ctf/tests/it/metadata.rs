@@ -1,5 +1,5 @@
-//! Tests with the metadata texts of yactfr's and ctf-testsuite's suites, for both versions: valid texts parse, invalid
-//! ones give an error.
+//! Tests with the metadata texts of yactfr's and ctf-testsuite's suites, for both versions: valid texts are parsed,
+//! invalid ones result in an error.
 
 use std::fs;
 
@@ -108,7 +108,7 @@ fn metadata_packets() {
             Metadata::parse(&crate::cases::read(&entry.path())),
             name.starts_with("pass-"),
         ) {
-            // Some of the contents are no whole metadata; then the error is one of the text, with a line.
+            // Some of the files are no complete metadata. Their error must be one of the text, with a line.
             (Err(error), true) => assert!(error.line > 0, "{name}: {error}"),
             (Ok(_), true) => {}
             (Err(error), false) => assert!(

@@ -84,7 +84,7 @@ fn merged(trace: &Trace, threads: usize) -> Vec<String> {
     }
 }
 
-/// The same by runs.
+/// The same lines, read in runs of events.
 fn merged_by_runs(trace: &Trace, threads: usize) -> Vec<String> {
     let mut messages = Messages::merge_by([trace], threads).expect("memory");
     let mut lines = Vec::new();
@@ -149,7 +149,8 @@ fn any_number_of_threads_tells_the_same() {
                 "{threads}, {round}"
             );
         }
-        // Damaged, each stream tells what it told alone; the merge may differ where its time goes back.
+        // If a stream is damaged, its own messages are the same; the order between streams may differ where time goes
+        // back.
         let damaged = streams.into_iter().map(|(name, mut bytes)| {
             for _ in 0..3 {
                 let at = random.below(bytes.len() as u64) as usize;
@@ -183,7 +184,7 @@ fn nothing_is_waited_for_when_nobody_asks_any_more() {
     let mut parallel = Parallel::new([&trace], 3, make).expect("memory");
     assert!(parallel.next_part().is_some());
     drop(parallel);
-    // A function that panics is no reason to wait either.
+    // A callback that panics must not block other threads either.
     let make = |origin: kymo_ctf::Origin, _: Reported<'_>, out: &mut Vec<u8>| {
         assert!(origin.stream == 0, "on purpose");
         out.push(1);

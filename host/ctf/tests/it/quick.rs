@@ -1,5 +1,5 @@
-//! Tests that the fast paths (header tables, fast payloads, field programs) give the same results as the walk over
-//! nodes: for random metadata, the traces of the shared data, and damaged copies of both.
+//! Comparison of the fast paths (header tables, fast payloads, field programs) with the generic decoder, which follows
+//! the nodes: for random metadata, the traces of the shared data, and damaged copies of both.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::random::{Kind, Random};
 use kymo_ctf::metadata::Metadata;
 use kymo_ctf::{Plan, fuzzing};
 
-/// Reads a stream in both ways, and a few damaged copies of it.
+/// Reads a stream and a few damaged copies of it with both decoders.
 fn compare(plan: &Arc<Plan>, stream: &[u8], random: &mut Random, copies: u32) -> usize {
     let slow = fuzzing::slow(plan.metadata()).expect("compiled before");
     let (quickly, slowly) = (

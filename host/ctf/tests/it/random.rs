@@ -78,7 +78,7 @@ struct Maker {
 impl Maker {
     fn name(&mut self) -> String {
         self.names += 1;
-        // Some that TSDL reserves or would change.
+        // Some names are reserved in TSDL, or changed there.
         match self.names % 11 {
             3 => format!("_under{}", self.names),
             5 if self.names == 5 => "string".into(),
@@ -93,7 +93,7 @@ impl Maker {
         } else {
             size
         };
-        // babeltrace2 2.0 shows any hexadecimal number of 61 to 63 bits as 0.
+        // babeltrace2 2.0 prints any hexadecimal number of 61 to 63 bits as 0.
         let simple = self.kind.is_simple();
         let size = if simple && size > 60 { 64 } else { size };
         let mut class = IntegerClass::unsigned(size, self.order);
@@ -171,7 +171,7 @@ impl Maker {
         let name = self.name();
         match self.random.below(10) {
             0 if depth > 0 => {
-                // A sequence, and its length before it.
+                // A sequence, after its length.
                 let length = Member::new(
                     format!("{name}_length"),
                     IntegerClass::unsigned(7, self.order),
@@ -200,9 +200,9 @@ impl Maker {
                     },
                 ));
             }
-            // babeltrace2 2.1 falls over one in a variant.
+            // babeltrace2 2.1 crashes on such a field in a variant.
             2 if depth > 0 && (!self.kind.is_simple() || depth == PAYLOAD) => {
-                // Text, of which a part may be nothing.
+                // Text, parts of which may be empty.
                 let length = Member::new(
                     format!("{name}_length"),
                     IntegerClass::unsigned(5, self.order),
@@ -230,13 +230,13 @@ impl Maker {
         IntegerClass::unsigned(8, self.order).encoding(Encoding::Utf8)
     }
 
-    /// A field that only CTF 2 has, and the field that it depends on.
+    /// A field that exists only in CTF 2, after the field on which it depends.
     fn member_of_ctf2(&mut self, into: &mut StructClass, name: String, depth: u32) {
         let unsigned = |class: IntegerClass| IntegerClass {
             signed: false,
             ..class
         };
-        // babeltrace2 2.1 falls over selectors of variable size or against their byte order.
+        // babeltrace2 2.1 crashes on selectors of variable size or with another byte order.
         let number = unsigned(match self.kind.is_simple() {
             true => IntegerClass::unsigned(16, self.order),
             false => self.integer(),
@@ -296,7 +296,7 @@ impl Maker {
         into.members.push(Member::new(name, class));
     }
 
-    /// A field of a class that only CTF 2 has, which depends on no other.
+    /// A class that exists only in CTF 2 and depends on no other field.
     fn class_of_ctf2(&mut self) -> FieldClass {
         let integer = |size| IntegerClass::unsigned(size, self.order);
         let wide = [
@@ -308,7 +308,7 @@ impl Maker {
         match self.random.below(6) {
             0 => FieldClass::Boolean(integer(self.random.below(64) as u32 + 1)),
             1 => {
-                // babeltrace2 2.1 shows them in any order.
+                // babeltrace2 2.1 prints several flags in any order.
                 let two = (!self.kind.is_simple()).then_some(("two", Value64::Unsigned(2)));
                 let flags = [("zero", Value64::Unsigned(0))].into_iter().chain(two);
                 let flags = Mappings::from_values(flags);
@@ -370,7 +370,7 @@ impl Maker {
             0 | 1 => self.integer().into(),
             2 => self.enumeration(3).into(),
             3 => {
-                // babeltrace2 knows no halves.
+                // babeltrace2 does not support 16-bit floating point numbers.
                 let sizes: &[u32] = match self.kind {
                     Kind::Simple | Kind::Simple2 => &[32, 64],
                     Kind::Ctf18 | Kind::Ctf2 => &[16, 32, 64],
@@ -403,8 +403,8 @@ impl Maker {
     }
 }
 
-/// An event header: plain, of bits with a wrapping time, or in LTTng's two layouts, with an extended form for ids and
-/// times that do not fit in few bits.
+/// An event header: plain, bit-packed with a wrapping time, or in LTTng's two layouts, with an extended form for ids
+/// and times that don't fit into few bits.
 fn event_header(random: &mut Random, order: ByteOrder, kind: Kind) -> StructClass {
     let bits = |size| IntegerClass::unsigned(size, order).align(1);
     let time = |class: IntegerClass| class.clock(ClockId(0));
@@ -444,17 +444,17 @@ fn event_header(random: &mut Random, order: ByteOrder, kind: Kind) -> StructClas
         .with("id", id)
         .with("v", shapes)
     };
-    // What babeltrace2 is given stays as it is: others make version 2.1 end itself.
+    // The last form is not used with babeltrace2: version 2.1 crashes on it.
     match random.below(if kind.is_simple() { 4 } else { 5 }) {
         0 => standard::event_header(order, ClockId(0)),
-        // As barectf writes them.
+        // The layout that barectf writes.
         4 => StructClass::new()
             .with("id", IntegerClass::unsigned(64, order).role(Role::EventId))
             .with("timestamp", time(IntegerClass::unsigned(64, order))),
         1 => StructClass::new()
             .with("id", bits(5).role(Role::EventId))
             .with("timestamp", time(IntegerClass::unsigned(27, order))),
-        // Ids are up to 15, so some of them need the escape.
+        // Ids are up to 15, so that some of them need the extended form.
         2 => shapes(3, bits(29)),
         _ => shapes(16, IntegerClass::unsigned(32, order)),
     }
@@ -472,7 +472,7 @@ pub fn metadata(random: &mut Random, parts: u32, kind: Kind) -> Metadata {
     metadata
         .environment
         .push(("number".into(), EnvValue::Integer(-5)));
-    // babeltrace2 2.0 computes times with floating point numbers, which only a clock of 1 GHz survives.
+    // babeltrace2 2.0 computes times in floating point, which is exact only for a clock of 1 GHz.
     let frequency = if simple {
         1_000_000_000
     } else {
@@ -508,7 +508,7 @@ pub fn metadata(random: &mut Random, parts: u32, kind: Kind) -> Metadata {
             let mut event = EventClass::new(id * step, format!("event:{id}"));
             event.log_level = (maker.random.below(2) == 0).then_some(6);
             if maker.random.below(3) == 0 {
-                // babeltrace2 2.0 does not find lengths in there.
+                // babeltrace2 2.0 does not find lengths in an event's context.
                 event.context = Some(maker.structure(u32::from(!simple), 1));
             }
             event.fields = Some(maker.structure(PAYLOAD, 1));
@@ -522,8 +522,8 @@ pub fn metadata(random: &mut Random, parts: u32, kind: Kind) -> Metadata {
 /// The bytes of a stream, and the time and text of each of its events.
 pub type Stream = (Vec<u8>, Vec<(u64, String)>);
 
-/// A stream of random events, whose strings have at least `least` letters, and for each event its time and its text as
-/// formatted by `shown` of the round trip tests.
+/// A stream of random events whose strings have at least `least` letters, with the time and text of each event; the
+/// text is formatted by `shown` of the round-trip tests.
 pub fn stream(
     plan: &Arc<kymo_ctf::Plan>,
     class: usize,
@@ -562,7 +562,7 @@ pub fn stream(
         }
         let mut written = writer.event(index, time, &data);
         if written.is_err() || writer.packet_size() > 4000 {
-            // Too long since the last event for the bits of its time: that takes a new packet.
+            // The time since the last event has more bits than its field, which requires a new packet.
             let tried_again = written.is_err();
             writer.end_packet(time, 0).expect("end");
             writer

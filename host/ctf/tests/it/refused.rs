@@ -48,7 +48,7 @@ fn keywords_are_no_names() {
             Kind::Keyword,
             "{keyword}"
         );
-        // As writers escape them.
+        // Writers escape keywords in this way.
         let escaped = event(&format!("u8 _{keyword};"));
         let parsed = Metadata::parse(escaped.as_bytes()).expect("an escaped keyword");
         let fields = parsed.metadata.streams[0].events[0].fields.as_ref();
@@ -64,7 +64,7 @@ fn a_zero_byte_ends_nothing() {
         text.insert(at, '\0');
         assert_eq!(refused(&text), Kind::Zero, "at {at}");
     }
-    // Inside of a comment and of a text, too.
+    // Also within a comment or a string.
     for (from, to) in [("CTF 1.8 *", "CTF 1.8 \0 *"), ("\"e\"", "\"e\0f\"")] {
         assert_eq!(refused(&text.replace(from, to)), Kind::Zero);
     }
@@ -87,7 +87,7 @@ fn an_event_says_which_stream_of_several_is_its_own() {
     };
     assert!(matches!(refused(&two("")), Kind::Missing(what) if what.contains("stream_id")));
     assert!(Metadata::parse(two("stream_id = 1;").as_bytes()).is_ok());
-    // One stream alone is meant by all.
+    // With a single stream class the stream's id may be omitted.
     assert!(Metadata::parse(event("u8 a;").as_bytes()).is_ok());
 }
 
@@ -189,7 +189,7 @@ fn a_stream_of_another_trace_is_refused_and_the_others_are_read() {
     let folder = tempfile::tempdir().expect("a directory");
     let trace = with_uuids(folder.path(), &[1, 2, 1]);
     assert_eq!(read(&trace), (2, vec![DecodeErrorKind::ForeignUuid]));
-    // Metadata that was made anew fits no stream: then none is refused.
+    // If the metadata was generated again, no stream has its UUID, and none is refused.
     let folder = tempfile::tempdir().expect("a directory");
     assert_eq!(read(&with_uuids(folder.path(), &[2, 2])), (2, Vec::new()));
 }
@@ -240,7 +240,7 @@ fn what_would_be_waited_for_is_refused() {
         let at = folder.path();
         with_uuids(at, &[1]);
         fs::create_dir(at.join("deep")).expect("a directory");
-        // What is there gives way.
+        // Replaces an existing file.
         let _ = fs::remove_file(at.join(name));
         let made = std::process::Command::new("mkfifo")
             .arg(at.join(name))
@@ -279,7 +279,7 @@ fn links_out_of_a_directory_are_not_followed() {
     symlink("nothing", folder.path().join("broken")).expect("a link");
     let error = Trace::open_all(folder.path()).expect_err("nothing of its own");
     assert!(matches!(error, OpenError::NoTrace { .. }), "{error}");
-    // Deeper than is stated, nothing is looked for.
+    // Directories deeper than the documented limit are not searched.
     let mut deep = folder.path().to_owned();
     for level in 0..=kymo_ctf::MAX_LEVELS {
         deep.push(level.to_string());
@@ -293,4 +293,17 @@ fn links_out_of_a_directory_are_not_followed() {
             .len(),
         1
     );
+}
+
+/// babeltrace2's own writer repeats the clock for each stream class.
+#[test]
+fn a_clock_may_be_repeated_but_not_differ() {
+    let clock =
+        |frequency: u64| format!("clock {{ name = c; freq = {frequency}; offset = 5; }};\n");
+    let rest = event("u8 a;");
+    let twice = format!("{rest}{}{}", clock(1000), clock(1000));
+    let metadata = Metadata::parse(twice.as_bytes()).expect("the same clock twice");
+    assert_eq!(metadata.metadata.clocks.len(), 1);
+    let differing = format!("{rest}{}{}", clock(1000), clock(2000));
+    assert_eq!(refused(&differing), Kind::Duplicate("clock"));
 }

@@ -24,7 +24,7 @@ fn sample(seed: u64, parts: u32, events: u64, kind: Kind) -> Sample {
     let mut random = Random::new(seed);
     let plan =
         Arc::new(Plan::new(crate::random::metadata(&mut random, parts, kind)).expect("metadata"));
-    // babeltrace2 2.0 shows an empty string as the one before, so there is none.
+    // babeltrace2 2.0 prints an empty string as the previous string, so there are no empty ones.
     let least = u64::from(matches!(kind, Kind::Simple | Kind::Simple2));
     let classes = plan.metadata().streams.len();
     let streams = (0..classes)
@@ -119,7 +119,7 @@ proptest! {
         let parsed = Metadata::parse(text.as_bytes()).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
         prop_assert!(parsed.warnings.is_empty());
         let mut again = parsed.metadata;
-        // Where a location was written is no part of what it says; names of clocks and the rest must be the same.
+        // The text of a location is not compared. Names of clocks and everything else must be the same.
         prop_assert_eq!(&again, plan.metadata());
         again.resolve().expect("resolves again");
         prop_assert_eq!(&again, plan.metadata());
@@ -136,7 +136,7 @@ proptest! {
         let text = sample.plan.metadata().to_ctf2();
         let text = text.map_err(|error| TestCaseError::fail(format!("{error}")))?;
         let parsed = Metadata::parse(text.as_bytes()).expect("it has been read before");
-        // What it means, said again, is the same text.
+        // Converting the parsed metadata back must result in the same text.
         prop_assert_eq!(&parsed.metadata.to_ctf2().expect("prints"), &text);
         let plan = Arc::new(Plan::new(parsed.metadata).expect("compiles"));
         for (bytes, expected) in &sample.streams {
@@ -238,9 +238,9 @@ fn lost_packets_and_discarded_events_are_told() {
         }
     }
     let expected = [
-        (GapKind::Events, Some(4), Some(20), Some(40)),
+        (GapKind::Events, Some(4), Some(30), Some(40)),
         (GapKind::Packets, Some(2), Some(40), Some(50)),
-        (GapKind::Events, Some(1), Some(40), Some(60)),
+        (GapKind::Events, Some(1), Some(50), Some(60)),
     ];
     assert_eq!(gaps, expected);
 }

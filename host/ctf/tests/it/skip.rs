@@ -12,7 +12,7 @@ use kymo_ctf::{
     Trace,
 };
 
-/// Size in bytes of a packet's head; a packet has header, context, and three events of 14 bytes.
+/// Size in bytes of a packet's head. A packet has header, context, and three events of 14 bytes.
 const HEAD: usize = 24 + 48;
 const EVENT: usize = 2 + 8 + 4;
 const PACKET: usize = HEAD + 3 * EVENT;
@@ -107,7 +107,7 @@ fn a_damaged_head_costs_its_packet() {
     for order in [ByteOrder::Little, ByteOrder::Big] {
         let plan = plan(order, true);
         for place in [0, 20] {
-            // The magic number, or the stream class.
+            // Damages the magic number, or the stream class.
             let mut bytes = stream(&plan);
             assert_eq!(bytes.len(), 4 * PACKET);
             bytes[PACKET + place] ^= 0x55;
@@ -128,7 +128,7 @@ fn a_damaged_head_costs_its_packet() {
 fn a_size_that_leads_nowhere_is_not_believed() {
     let plan = plan(ByteOrder::Little, true);
     let mut bytes = stream(&plan);
-    // Content and packet size of the second packet: 16 bytes more than there are.
+    // Content and packet size of the second packet: 16 bytes more than the real ones.
     for field in [24 + 16, 24 + 24] {
         let size = (PACKET as u64 + 16) * 8;
         bytes[PACKET + field..PACKET + field + 8].copy_from_slice(&size.to_le_bytes());

@@ -57,8 +57,8 @@ enum Number {
 
 /// Comparison of a field with a value.
 ///
-/// It is false for events without the field, whatever the relation, and if text is compared with a number. Text is
-/// ordered by code points.
+/// It is false for events without the field, whatever the relation. Text and a number are unequal, and neither is
+/// greater. Text is ordered by code points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     /// Path of the field: names separated by dots.
@@ -219,7 +219,7 @@ impl Condition {
             return pattern.matches(text) == (self.relation == Relation::Like);
         }
         let Some(order) = self.constant.compare(&value) else {
-            return false;
+            return self.relation == Relation::Unequal;
         };
         match self.relation {
             Relation::Equal => order.is_eq(),
@@ -280,11 +280,12 @@ mod tests {
                 true,
             ),
             (integer(1), "x == one", false),
-            (integer(1), "x != one", false),
+            (integer(1), "x != one", true),
+            (integer(1), "x < one", false),
             (integer(1), "y != 2", false),
             (Operand::Real(0.5), "x <= 0.5", true),
             (Operand::Real(0.5), "x > 0", true),
-            (Operand::Real(f64::NAN), "x != 0", false),
+            (Operand::Real(f64::NAN), "x != 0", true),
             (Operand::Bool(true), "x == true", true),
             (Operand::Bool(false), "x != 1", true),
             (text("idle"), "x == idle", true),

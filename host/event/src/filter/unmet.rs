@@ -39,6 +39,8 @@ impl Unmet {
                 Value::Struct(inner) if field.name == "context" => {
                     inner.iter().for_each(|field| self.name(&field.name));
                 }
+                // Conditions compare single values.
+                Value::List(_) => self.name(&format!("{}.0", field.name)),
                 _ => self.name(&field.name),
             }
         }

@@ -143,6 +143,7 @@ impl Identities {
         }
         for thread in news.threads {
             numbers.threads.push(ThreadId(next(&self.threads)));
+            self.followed += u64::from(thread.followed);
             self.threads.push(Thread {
                 space: numbers.space(thread.space),
                 ..thread
@@ -164,6 +165,9 @@ impl Identities {
                 (thread.priority, thread.stack) = (priority, stack);
             }
             self.change(Change::ThreadAbout(id));
+        }
+        for id in news.followed {
+            self.follow(numbers.thread(id));
         }
         for (id, name) in news.interrupt_names {
             self.name_interrupt(numbers.interrupt(id), &name);

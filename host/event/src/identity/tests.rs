@@ -104,8 +104,10 @@ fn a_copy_learns_what_is_new() {
     };
     all.set_stack(thread, stack);
     all.function_named(space, "read");
+    all.new_thread(space, Tid(7));
     copy.learn(all.news(&mut known));
     assert_eq!(copy, all);
+    assert_eq!(copy.followed(), 1);
     second.learn(copy.news(&mut known_of_copy));
     assert_eq!(second, all);
     assert_ne!(second.renamed(), renamed);

@@ -3,9 +3,9 @@
 //! The columns are fixed: common properties have columns of their own, and all other fields of an event are in the last
 //! one as `name=value`, separated by blanks. The format follows RFC 4180, except that lines end with a line feed only.
 //!
-//!  Control characters in names are written as escapes (`\u{1b}`), so that a file can be shown on a terminal.
+//! Control characters in names are written as escapes (`\u{1b}`), so that a file can be shown on a terminal.
 //!
-//!  If a trace has several spaces (processes, machines), `space` is among the fields, and `thread_space` if that of the
+//! If a trace has several spaces (processes, machines), `space` is among the fields, and `thread_space` if that of the
 //! thread is another one: a thread's number or a function's address is ambiguous without it.
 
 use std::io;

@@ -3,12 +3,12 @@
 //! Each stream of the source becomes a stream of the export, with the same events; functions and interrupts are labels,
 //! so that readers show names without symbols. The layout is in [`schema`], the conversion of events in [`record`].
 //!
-//!  A trace of a Kymo target is already CTF. The export is longer, but contains the names, and has no bit-packed
+//! A trace of a Kymo target is already CTF. The export is longer, but contains the names, and has no bit-packed
 //! fields.
 //!
-//!  Several [`machines`] become one trace each, in separate directories.
+//! Several [`machines`] become one trace each, in separate directories.
 //!
-//!  Gaps use CTF's own mechanisms where they exist: discarded events are counted in the packets, missing packets leave
+//! Gaps use CTF's own mechanisms where they exist: discarded events are counted in the packets, missing packets leave
 //! a hole in the sequence numbers. All other gaps are events. Time can't go back within a CTF stream, so earlier times
 //! are raised to the time of the event before.
 
@@ -297,10 +297,19 @@ impl Stream {
             _ => (false, 0, 0),
         };
         if events > 0 || packets > 0 {
+            if events > 0 {
+                // They are behind those of the packet that counts them. Readers determine their number from the
+                // difference to the packet before.
+                self.begin_packet()?;
+                if self.discarded == 0 {
+                    self.end_packet()?;
+                    self.begin_packet()?;
+                }
+                self.discarded = self.discarded.saturating_add(events);
+            }
             self.end_packet()?;
-            self.discarded = self.discarded.saturating_add(events);
             self.writer.skip_packets(packets);
-            self.unreported = true;
+            self.unreported = packets > 0;
         }
         Ok(reported)
     }

@@ -1,6 +1,6 @@
 //! A flame graph: one SVG file for a browser, with search and zoom.
 //!
-//!  `inferno` draws it from the same stacks that [`folded`](crate::formats::folded) writes. The width of a frame is
+//! `inferno` draws it from the same stacks that [`folded`](crate::formats::folded) writes. The width of a frame is
 //! time on the CPU. A function has the same colour in every graph, so that two graphs can be compared visually.
 
 use std::io::{self, BufWriter, Write};

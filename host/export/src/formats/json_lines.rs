@@ -7,7 +7,7 @@
 //! `thread_space` if that of the thread is another one: a thread's number or a function's address is ambiguous without
 //! it.
 //!
-//!  These are the lines of `kymo show --format json`, without its repairs.
+//! These are the lines of `kymo show --format json`, without its repairs.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! A CTF 1.8 trace in the format of LTTng's kernel traces, for Trace Compass, lttnganalyses and other tools that
 //! support those.
 //!
-//!  Kernel events of any source get the names that such tools expect:
+//! Kernel events of any source get the names that such tools expect:
 //!
 //! | event | becomes |
 //! |---|---|
@@ -13,9 +13,8 @@
 //! | lost events | `events_discarded` of packets |
 //! | anything else | itself, by its name with its fields |
 //!
-//! Each stream is a file `stream_N`; empty streams have no file. Idle threads are thread 0, as on Linux.
-//!
-//!  `prev_state` of a switch is the source's value if it has one (Linux). Otherwise a later event determines it: a
+//! Each stream is a file `stream_N`; empty ones have none. Idle threads are thread 0, as on Linux.
+//! `prev_state` of a switch is the source's value if it has one (Linux). Otherwise a later event determines it: a
 //! thread that is woken before it runs again was blocked (`TASK_INTERRUPTIBLE`), one that runs again without a wakeup
 //! was preempted (0, runnable). The field is written as 0 and updated at the wakeup. In a trace without wakeups, and
 //! after losses, it remains 0.
@@ -114,6 +113,8 @@ struct Lttng<'a> {
     taken: HashSet<i32>,
     next_tid: i32,
     priorities: HashMap<ThreadId, i32>,
+    /// The thread that each processor's source names before any switch; `Err` from the first switch on.
+    first_threads: HashMap<u32, Result<ThreadId, ()>>,
     /// Whether the source has a thread named as idle.
     has_idle_threads: bool,
     /// Number of threads checked for that; 0 after names have changed.
@@ -153,7 +154,7 @@ struct Processor {
     cpu: u32,
     /// The running thread.
     thread: Option<ThreadId>,
-    /// Whether the source has recorded a switch.
+    /// Whether the source has recorded a switch, in any of the processor's streams.
     has_switched: bool,
     /// The last thread that lost the processor, while its successor is unknown.
     out: Option<Left>,
@@ -179,6 +180,7 @@ impl<'a> Lttng<'a> {
             taken: HashSet::new(),
             next_tid: NUMBERED,
             priorities: HashMap::new(),
+            first_threads: HashMap::new(),
             has_idle_threads: false,
             threads_looked_at: 0,
             waiting: HashMap::new(),
@@ -598,6 +600,8 @@ impl Lttng<'_> {
     fn gap(&mut self, gap: &Gap, ticks: u64, processor: &mut Processor) -> io::Result<()> {
         if gap.is_loss() && !matches!(gap, Gap::Overwritten { .. }) {
             processor.thread = None;
+            self.first_threads
+                .retain(|cpu, it| *cpu != processor.cpu || it.is_err());
             processor.interrupts.clear();
             // A wakeup may be among the lost events.
             self.waiting.clear();

@@ -4,7 +4,7 @@
 //! [`perfetto`](crate::formats::perfetto), with two differences: the format has no thread states, so each CPU is a row
 //! that shows which thread ran; and all tracks are rows (threads, in the format's terms) of their process.
 //!
-//!  Times are microseconds, written as decimals with three digits after the point, so that no nanosecond is lost; a
+//! Times are microseconds, written as decimals with three digits after the point, so that no nanosecond is lost; a
 //! reader that stores them as a double loses some after 104 days. An element that was recorded at another time, because
 //! the clock was ahead or stepped back, has that time in nanoseconds as `recorded_ns`. Calls are begin and end events
 //! rather than complete ones: those would have to wait for the end of the call, and viewers disagree on the nesting of

@@ -1,4 +1,4 @@
-//! What `kymo-read` makes of an exported CTF trace: the calls of the trace that was exported.
+//! Exported CTF traces read back by `kymo-read`: they must contain the calls of the exported trace.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use kymo_event::{
 };
 use kymo_read::{Events, OpenOptions, open};
 
-/// What numbers of a trace stand for: those of another trace are others.
+/// Names for the numbers in a trace, which are different in another trace.
 struct Named<'a>(&'a Identities);
 
 impl Named<'_> {
@@ -36,7 +36,7 @@ impl Named<'_> {
         }
     }
 
-    /// A track without the number of its stream: the files of an export have an order of their own.
+    /// A track without the number of its stream, because an export orders files differently.
     fn track(&self, info: &TrackInfo) -> String {
         let kind = match info.kind {
             TrackKind::Thread { thread } => self.thread(thread),
@@ -75,7 +75,7 @@ impl Named<'_> {
     }
 }
 
-/// Everything that an analysis gets out of a trace: tracks, calls, and the table of functions.
+/// Results of all analyses of a trace: tracks, calls, and the table of functions.
 fn calls(trace: &Trace) -> (Vec<String>, Vec<String>) {
     let mut calls = Calls::new(&trace.info, calls::Options::default());
     let mut profile = Profile::new();
@@ -83,11 +83,11 @@ fn calls(trace: &Trace) -> (Vec<String>, Vec<String>) {
     let named = Named(&trace.info.identities);
     let mut take = |step: Step<'_>| {
         profile.add(&step);
-        // What has numbers of this trace alone stands beside it.
+        // Numbers that are only valid in this trace are replaced by names.
         let callee = Callee::Unknown;
         match step {
-            // (A name that comes late tells of a track again. Which those are depends on how many names a trace
-            // has beforehand.)
+            // A track is announced again when its name is known later. How often depends on the number of names that a
+            // trace has before its first event.
             Step::Track { track, info } => {
                 let step = format!("{track:?} {}", named.track(&info));
                 if !steps.contains(&step) {
@@ -137,7 +137,7 @@ fn read(path: &Path) -> Trace {
     }
 }
 
-/// Exports a trace and holds what is read back against it.
+/// Exports a trace, reads it back and compares both.
 fn again(name: &str, trace: &Trace) -> Trace {
     let directory = tempfile::tempdir().expect("a folder");
     trace.export_to("ctf", directory.path());
@@ -153,8 +153,7 @@ fn again(name: &str, trace: &Trace) -> Trace {
     read
 }
 
-/// The functions of a trace that have names, by their addresses; if that is asked for, only those that are
-/// called.
+/// The named functions of a trace, by address; on request only those that are called.
 fn functions(trace: &Trace, only_called: bool) -> Vec<(Option<Addr>, String)> {
     let called = |id| {
         trace.events.iter().any(|event| match event.kind {
@@ -202,7 +201,7 @@ fn traces_made_by_hand() {
         assert_eq!(functions(&read, false), functions(&trace, true), "{name}");
         let gaps = |trace: &Trace| {
             let gaps = trace.events.iter().filter_map(|event| match &event.kind {
-                // Their times are those of the events before them, in CTF of necessity.
+                // In CTF the time of a gap must be that of the event before it.
                 EventKind::Gap(gap) => Some(gap.clone()),
                 _ => None,
             });
@@ -232,6 +231,16 @@ fn records_that_are_whole_calls() {
         }
         let streams = again("ctf", &trace).info.streams;
         assert!(streams.iter().all(|stream| stream.whole_calls == whole));
+    }
+}
+
+/// A trace of a Linux program does not say when its threads run: durations are wall times, in its export, too.
+#[test]
+fn durations_that_are_wall_times() {
+    let mut trace = traces::process();
+    for wall_times in [false, true] {
+        trace.info.wall_times = wall_times;
+        assert_eq!(again("process", &trace).info.wall_times, wall_times);
     }
 }
 
@@ -311,7 +320,7 @@ fn recordings_of_targets() {
     }
 }
 
-/// The times of an export mean what they meant, and every reader knows the date.
+/// The times of an export are unchanged, and all readers find the date.
 #[test]
 fn dates_are_for_other_readers_too() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/data");

@@ -1,5 +1,4 @@
-//! Whatever the events are, an export is well-formed: timelines are balanced, named and in order,
-//! and nothing panics.
+//! Exports of random events are well-formed: timelines are balanced, named and in order, and nothing panics.
 
 use crate::common::timeline::expected_calls;
 use crate::common::{Trace, proto, traces};
@@ -9,7 +8,7 @@ use kymo_event::{
 };
 use proptest::prelude::*;
 
-/// The first of three threads that are not those of the traces made by hand.
+/// The first of three threads that are not used by the synthetic traces of `traces`.
 const THREADS: u32 = 3;
 
 fn kind() -> impl Strategy<Value = EventKind> {
@@ -61,15 +60,15 @@ fn gap() -> impl Strategy<Value = Gap> {
     ]
 }
 
-/// A trace of any events. Mostly time goes on by little; now and then it goes back, or far away, and in
-/// some traces it does nothing else: to either end of time and back.
+/// A trace of random events. Usually time advances by small steps, sometimes it goes back or far forward. In some
+/// traces all steps are large: to either end of time and back.
 fn trace() -> impl Strategy<Value = Trace> {
     let calm = prop_oneof![20 => 0_i64..50, 1 => -100_i64..0, 1 => any::<i64>()];
     let wild = prop_oneof![Just(i64::MAX), Just(i64::MIN), any::<i64>(), -50_i64..50];
     prop_oneof![4 => events(calm), 1 => events(wild)]
 }
 
-/// A trace of any events, in streams of processors or of threads, with so much time between one and the next.
+/// A trace of random events, in streams of CPUs or of threads, with these time differences.
 fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
     let place = (
         0_u32..3,
@@ -86,7 +85,7 @@ fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
             identities.interrupt(SpaceId(0), InterruptKind::Hard, Irq(15 + number as u32));
         }
         if of_threads {
-            // The first thread has one of items too.
+            // The first thread also has a stream of items.
             let stream = |number: u32, thread| StreamInfo {
                 name: format!("stream{number}"),
                 thread: Some(ThreadId(THREADS + thread)),
@@ -103,7 +102,7 @@ fn events(step: impl Strategy<Value = i64>) -> impl Strategy<Value = Trace> {
                 stream: StreamId(stream),
                 cpu: cpu.map(Cpu),
                 thread: thread.map(|thread| ThreadId(THREADS + thread)),
-                // What is missing is no record.
+                // A gap is not a record.
                 record: !matches!(kind, EventKind::Gap(_)),
                 stamp: None,
                 kind,
@@ -144,7 +143,7 @@ proptest! {
         let mut messages = read.messages().unwrap();
         let mut events = 0;
         while let Some((_, message)) = messages.next_message().unwrap() {
-            // Where time goes back a gap is added; others become numbers of packets.
+            // A gap is added where time goes back. Other gaps become packet sequence numbers.
             let kymo_ctf::Message::Event(event) = message else {
                 continue;
             };

@@ -1,5 +1,4 @@
-//! What the tests of all formats share: traces made by hand, and a timeline to read them back
-//! into.
+//! Shared by the tests of all formats: synthetic traces, and a timeline that is read back from a file.
 #![allow(
     dead_code,
     reason = "every test binary compiles all of it and uses a part"
@@ -19,20 +18,20 @@ use kymo_event::{Batch, Event, EventKind, FunctionId, TraceInfo};
 use kymo_export::{Destination, Export, ExportError, Formats, Options, Summary};
 use kymo_symbols::Symbols;
 
-/// A trace made by hand.
+/// A synthetic trace.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// What is known of it before its first event.
+    /// Description of the trace before its first event.
     pub info: TraceInfo,
     /// Its events.
     pub events: Vec<Event>,
 }
 
-/// So many events come in a batch: few, so that there are borders.
+/// Number of events in a batch: small, so that a trace has several batches.
 const BATCH: usize = 7;
 
 impl Trace {
-    /// Gives its events in batches, each with what is known of the trace by then.
+    /// Passes the events in batches to `take`, each with the description of the trace up to there.
     pub fn batches(&self, mut take: impl FnMut(&TraceInfo, &Batch)) -> TraceInfo {
         let mut info = self.info.clone();
         for events in self.events.chunks(BATCH) {
@@ -52,7 +51,7 @@ impl Trace {
         info
     }
 
-    /// The name of a function, as the trace itself gives it.
+    /// The name of a function in the trace itself.
     pub fn function(&self, id: FunctionId) -> String {
         let function = self.info.identities.function(id).expect("a function");
         let address = function.address.unwrap_or_default();
@@ -60,7 +59,7 @@ impl Trace {
         name.unwrap_or_else(|| address.to_string())
     }
 
-    /// Exports it.
+    /// Exports the trace.
     pub fn write(
         &self,
         format: &str,
@@ -76,7 +75,7 @@ impl Trace {
         export.finish(&info)
     }
 
-    /// Exports it to a format of one file.
+    /// Exports the trace to a format with one file.
     pub fn export_with(&self, format: &str, options: &Options) -> (Vec<u8>, Summary) {
         let mut out = Vec::new();
         let destination = Destination::Writer(Box::new(&mut out));
@@ -85,12 +84,12 @@ impl Trace {
         (out, summary)
     }
 
-    /// Exports it to a format of one file, with the usual options.
+    /// Exports the trace to a format with one file, with default options.
     pub fn export(&self, format: &str) -> (Vec<u8>, Summary) {
         self.export_with(format, &Options::default())
     }
 
-    /// Exports it to a format that is a directory.
+    /// Exports the trace to a format that is a directory.
     pub fn export_to(&self, format: &str, directory: &Path) -> Summary {
         let destination = Destination::Directory(directory);
         let summary = self.write(format, &Arc::default(), destination, &Options::default());
@@ -98,13 +97,14 @@ impl Trace {
     }
 }
 
-/// Says that a test could not be made, past the harness, which keeps what passing tests print.
+/// Reports that a test did not run. The message goes directly to standard error, because the harness hides the output
+/// of tests that pass.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
-/// The same of something that a machine which tests everything has to have: where `CI` is `true`,
-/// its absence is a failure.
+/// Reports that a test did not run because a requirement is missing that a build server has; if `CI` is `true`, it
+/// fails.
 pub fn missing(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
     skipped(why);

@@ -1,4 +1,5 @@
-//! Counters in every format: one for each process, with exact values, and with the value that holds when a window begins.
+//! Counters in every format: one for each process, with exact values, and with the current value at the begin of a
+//! window.
 
 use crate::common::timeline::Timeline;
 use crate::common::{json, proto, traces};
@@ -43,7 +44,7 @@ fn perfetto_has_a_track_for_each_process() {
             (program.as_str(), vec![(130, most)]),
         ]
     );
-    // A thread of that number is none of a process that only counters name.
+    // A process that is only named by counters must not be a thread with the same number.
     let others = perfetto.timeline.processes.keys().filter(|pid| **pid != 1);
     assert!(others.into_iter().all(|pid| *pid >= 1 << 30));
 }
@@ -71,7 +72,7 @@ fn trace_event_has_the_numbers_of_processes() {
     );
     assert_eq!(timeline.processes.get(&7).unwrap(), "process 7");
     assert_eq!(timeline.processes.get(&9).unwrap(), "process 9");
-    // JSON has no number for NaN.
+    // JSON cannot represent NaN.
     assert_eq!(summary.left_out, 1);
 }
 
@@ -132,7 +133,7 @@ fn a_window_begins_with_the_values_that_hold_then() {
     let json = json::read(&json);
     let seven = vec![(145, "queued = 1.5"), (160, "queued = 4")];
     assert_eq!(counters(&json)[0], ("process 7", seven));
-    // Of what is not selected, nothing is shown.
+    // Events that are not selected are not exported.
     let mut options = since(145);
     options.replay.selection.events.conditions = vec!["process == 9".parse().unwrap()];
     let (one, _) = trace.export_with("trace-event", &options);
@@ -148,7 +149,7 @@ fn a_part_of_a_trace_has_the_values_from_before() {
     let destination = Destination::Directory(directory.path());
     let written = trace.write("ctf", &Default::default(), destination, &since(145));
     let summary = written.unwrap();
-    // Three records lie in the window.
+    // Three records are in the window.
     assert_eq!(summary.events, 3);
     let mut source = open(directory.path(), &OpenOptions::default()).unwrap();
     let events = Events::new(&mut *source).map(Result::unwrap);

@@ -1,4 +1,4 @@
-//! What an exported CTF trace must hold, checked by `kymo-ctf` and by `babeltrace2`.
+//! Contents of exported CTF traces, checked by `kymo-ctf` and by `babeltrace2`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ struct Read {
     function: Option<(u64, String)>,
 }
 
-/// Everything in a directory: events, and gaps as events lost and packets lost.
+/// Everything in a directory: events, and gaps as lost events and lost packets.
 fn read(directory: &Path) -> (Vec<Read>, Vec<(GapKind, Option<u64>)>) {
     let trace = kymo_ctf::Trace::open(directory).expect("a trace");
     let mut messages = trace.messages().expect("streams");
@@ -64,7 +64,7 @@ fn read(directory: &Path) -> (Vec<Read>, Vec<(GapKind, Option<u64>)>) {
     (events, gaps)
 }
 
-/// What should come out of an event, if it comes out as an event.
+/// The exported form of an event; `None` if it is not exported as an event.
 fn expected(trace: &Trace, event: &Event) -> Option<Read> {
     let (name, function) = match &event.kind {
         EventKind::Enter { function, .. } => ("enter", Some(*function)),
@@ -187,7 +187,7 @@ fn babeltrace_2_0_reads_it_without_a_warning() {
 
 #[test]
 fn babeltrace_2_1_reads_it_without_a_warning() {
-    // `cargo xtask test` fetches it.
+    // `cargo xtask setup` downloads it.
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
@@ -214,7 +214,7 @@ fn babeltrace_reads_everything(command: &Path, format: &str) {
         assert!(run.status.success(), "{name}: {printed}");
         let warnings: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
         if name == "broken" {
-            // It warns of discarded events, which is what the export is to make it do.
+            // The export must make it warn of discarded events.
             assert!(
                 matches!(&warnings[..], [line] if line.contains("discarded 37 events")),
                 "{printed}"
@@ -231,7 +231,7 @@ fn babeltrace_reads_everything(command: &Path, format: &str) {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), wanted.len(), "{name}: {text}");
         if name == "backward" {
-            // Its times are held, which another test looks at.
+            // Its times are clamped, which another test checks.
             continue;
         }
         for (line, wanted) in lines.iter().zip(&wanted) {
@@ -240,7 +240,7 @@ fn babeltrace_reads_everything(command: &Path, format: &str) {
     }
 }
 
-/// Holds a line of babeltrace's text against the event that it should show.
+/// Compares a line of babeltrace's text with the event that it must show.
 fn check_line(line: &str, wanted: &Read) {
     let (time, _) = line.strip_prefix('[').unwrap().split_once(']').unwrap();
     let digits = time.replace('.', "");

@@ -1,4 +1,4 @@
-//! What the formats that list events must hold.
+//! Contents of the formats that list events.
 
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ fn no_name_reaches_a_terminal_as_a_command() {
     assert_eq!(row[3], "\\u{1b}[31m\\u{9b}2J,\\r\\u{7f}ü");
 }
 
-/// The cells of a row (none of ours has a line break in it).
+/// The cells of a row; none of the test rows contains a line break.
 fn cells(row: &str) -> Vec<String> {
     let mut cells = vec![String::new()];
     let mut quoted = false;
@@ -171,7 +171,7 @@ fn a_source_that_fails_leaves_a_whole_file_of_what_came_before() {
     let mut export = export.unwrap();
     let events = trace.events.iter().take(5).cloned().collect();
     assert!(export.batch(&trace.info, &events).unwrap());
-    // The cable is pulled.
+    // The live source is disconnected.
     let summary = export.finish(&trace.info).unwrap();
     assert_eq!(summary.events, 5);
     serde_json::from_slice::<Value>(&out).expect("whole JSON");

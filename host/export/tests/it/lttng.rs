@@ -1,4 +1,4 @@
-//! Traces like those of LTTng's kernel tracer: read back by Kymo's own reader of LTTng's, and by babeltrace2.
+//! Exports in the format of LTTng's kernel tracer, read back by Kymo's own reader and by babeltrace2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use kymo_event::{Batch, Event, EventKind, TraceInfo};
+use kymo_analysis::schedule::Schedule;
+use kymo_event::{Batch, Event, EventKind, StreamId, StreamInfo, Time, TraceInfo};
 use kymo_export::{Destination, Export, Formats, Options, Summary};
 use kymo_fixtures::captures;
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
@@ -36,23 +37,23 @@ pub fn read(input: &Path) -> (TraceInfo, Vec<Event>) {
     (source.info().clone(), events)
 }
 
-/// What happened, in words that both sides of an export have: time, processor, what.
+/// The events in a form that both sides of an export have: time and description, by CPU.
 fn happened(info: &TraceInfo, events: &[Event]) -> BTreeMap<u32, Vec<(i64, String)>> {
     let all = &info.identities;
     let mut by_cpu: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for event in events {
         let idle = |name: &str| name.starts_with("IDLE") || name.starts_with("swapper");
         let thread = || match event.thread {
-            // One without a name goes by its number.
+            // A thread without a name has its number instead.
             Some(id) => all
                 .thread_name(id)
                 .map_or_else(|| format!("{:#x}", all.tid(id).0), str::to_owned),
             None => "idle".to_owned(),
         };
         let what = match &event.kind {
-            // An idle thread is none to LTTng.
+            // LTTng does not treat the idle thread as one.
             EventKind::SwitchedIn if !idle(&thread()) => {
-                // As many characters as a kernel has for a name.
+                // The maximum length of a thread name in the kernel.
                 format!("{} runs", thread().chars().take(15).collect::<String>())
             }
             EventKind::IsrEnter { irq } => format!("interrupt {}", all.irq(*irq)),
@@ -70,7 +71,7 @@ fn happened(info: &TraceInfo, events: &[Event]) -> BTreeMap<u32, Vec<(i64, Strin
     by_cpu
 }
 
-/// What babeltrace2 complains of in a trace, and how many events it says were lost; `None` where there is no babeltrace2.
+/// The warnings of babeltrace2 for a trace, and the number of lost events that it reports; `None` without babeltrace2.
 fn complaints(directory: &Path) -> Option<(String, u64)> {
     let output = Command::new("babeltrace2")
         .arg("--clock-seconds")
@@ -98,7 +99,7 @@ fn complaints(directory: &Path) -> Option<(String, u64)> {
     Some((others.join("\n"), lost))
 }
 
-/// How many system calls begin and end.
+/// The numbers of begins and ends of system calls.
 fn calls(info: &TraceInfo, events: &[Event]) -> (usize, usize) {
     let is_call = |id| {
         let function = info.identities.function(id);
@@ -194,7 +195,7 @@ fn recordings_of_rtems_are_kernel_traces_and_smaller_than_the_peers() {
         );
         for (cpu, ours) in &ours {
             let theirs = &theirs[cpu];
-            // Of a processor whose first switch says who ran before it, that is a switch of its own in front.
+            // If a CPU's first switch identifies the thread before it, that is an additional switch at the start.
             let is_first = |it: &&(_, String)| it.1.ends_with(" runs");
             let first = theirs.first().filter(is_first);
             let added = first.is_some_and(|first| ours.first() != Some(first));
@@ -271,11 +272,11 @@ fn a_thread_that_is_woken_before_it_runs_again_was_blocked() {
         stream.item(time, OUT, from).item(time, IN, to);
         time
     };
-    // A is woken while B runs; B is not before it runs again; C waits when the trace ends.
+    // A is woken while B runs. B is not woken before it runs again. C is waiting when the trace ends.
     switch(&mut stream, c, a);
     switch(&mut stream, a, b);
     let now = switch(&mut stream, b, c);
-    // More than a packet.
+    // More events than fit into one packet.
     for step in 0..40_000 {
         stream.item(now, 512 + step % 16, 7);
     }
@@ -302,7 +303,8 @@ fn a_thread_that_is_woken_before_it_runs_again_was_blocked() {
             ));
         }
     }
-    // The first of C says that it ran when the trace began. The next two: it runs again without a wakeup, then waits to the end.
+    // The first switch, to C, shows that C ran when the trace began. In the next one C remains runnable, because it
+    // runs again without a wakeup. In the last one from C it waits until the end.
     assert_eq!(
         found,
         [
@@ -314,6 +316,33 @@ fn a_thread_that_is_woken_before_it_runs_again_was_blocked() {
             (2, 1, 1)
         ]
     );
+}
+
+/// The time in which no thread ran, of all processors, in nanoseconds.
+fn idle(info: &TraceInfo, events: &[Event]) -> Option<u64> {
+    let mut schedule = Schedule::default();
+    schedule.batch(info, &events.iter().cloned().collect());
+    schedule.finish(info);
+    schedule.idle().map(|idle| idle.0)
+}
+
+#[test]
+fn a_processor_that_begins_idle_is_idle_behind_an_export() {
+    let (thread, own_idle) = (0x0a01_0001, 0x0901_0001);
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
+    stream.thread(own_idle, "IDLE").thread(thread, "UI1 ");
+    stream.processor(0).uptime(10).item(10, 305, own_idle);
+    stream.item(50, 306, own_idle).item(50, 305, thread);
+    stream.item(80, 306, thread).item(80, 305, own_idle);
+    stream.item(100, 306, own_idle).item(100, 305, thread);
+    let folder = tempfile::tempdir().unwrap();
+    let (input, exported) = (folder.path().join("idle.bin"), folder.path().join("ctf"));
+    fs::write(&input, &stream.bytes).unwrap();
+    export(&input, &exported);
+    let (info, events) = read(&input);
+    assert_eq!(idle(&info, &events), Some(60_000));
+    let (info, events) = read(&exported);
+    assert_eq!(idle(&info, &events), Some(60_000));
 }
 
 #[test]
@@ -366,7 +395,7 @@ fn any_source_is_a_kernel_trace() {
     }
 }
 
-/// Text of a function graph has no addresses, as system calls have none.
+/// Functions in a text of a function graph have no addresses, like system calls, but are none.
 #[test]
 fn functions_of_a_text_are_no_system_calls() {
     for text in [
@@ -377,7 +406,7 @@ fn functions_of_a_text_are_no_system_calls() {
          10.000100 |   0)    find-298    |               |  vfs_read() {\n\
          10.000200 |   0)    find-298    |   5.000 us    |    rw_verify_area();\n\
          10.000300 |   0)    find-298    | + 20.000 us   |  }\n",
-        // Spans that a program marks.
+        // Spans marked by a program.
         "# tracer: nop\n\
          \x20          a-10 [001] ...1  10.001000: tracing_mark_write: B|10|read\n\
          \x20          a-10 [001] ...1  10.001500: tracing_mark_write: E|10\n",
@@ -400,7 +429,7 @@ fn functions_of_a_text_are_no_system_calls() {
     }
 }
 
-/// Text of ftrace tells the thread of each event, LTTng's events by switches alone.
+/// ftrace's text contains the thread of each event. In LTTng's events only switches identify it.
 #[test]
 fn threads_are_known_before_the_first_switch_as_the_source_tells_them() {
     let text = "# tracer: nop\n\
@@ -435,8 +464,51 @@ fn threads_are_known_before_the_first_switch_as_the_source_tells_them() {
             format!("{} {}", state.unwrap().value, name(event))
         })
         .collect();
-    // D is 2. The first two switches are made.
+    // State D is 2. The first two switches are generated by the export.
     assert_eq!(states, ["0 a", "0 c", "2 b", "0 a"]);
+}
+
+/// LTTng records a processor's switches in the kernel's stream, and its functions in those of processes.
+#[test]
+fn switches_in_one_stream_hold_for_the_others_of_the_processor() {
+    let mut w = traces::Writer::new();
+    let calls = StreamInfo {
+        name: "calls".to_owned(),
+        ..w.trace.info.streams[0].clone()
+    };
+    w.trace.info.streams.extend([calls.clone(), calls]);
+    // Before the first switch, both other streams name the thread that runs.
+    w.on(0, traces::MAIN).at(1).enter(traces::A);
+    w.at(2).enter(traces::B).at(3).exit(traces::B);
+    w.at(4).event("switched_out", EventKind::SwitchedOut);
+    w.on(0, traces::UNNAMED).at(4);
+    w.event("switched_in", EventKind::SwitchedIn);
+    w.at(5).enter(traces::A).at(6).exit(traces::A);
+    w.at(7).event("switched_out", EventKind::SwitchedOut);
+    w.on(0, traces::MAIN).at(7);
+    w.event("switched_in", EventKind::SwitchedIn);
+    w.at(9).exit(traces::A);
+    for event in &mut w.trace.events {
+        match (&event.kind, event.time) {
+            (EventKind::Enter { .. } | EventKind::Exit { .. }, Time(2 | 3)) => {
+                event.stream = StreamId(3);
+            }
+            (EventKind::Enter { .. } | EventKind::Exit { .. }, _) => event.stream = StreamId(2),
+            _ => {}
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    w.trace.export_to("lttng", directory.path());
+    let (info, events) = read(directory.path());
+    let switches = events
+        .iter()
+        .filter(|event| event.kind == EventKind::SwitchedIn);
+    let switches: Vec<_> = switches
+        .map(|event| (event.time.0, info.identities.tid(event.thread.unwrap())))
+        .collect();
+    let times: Vec<_> = switches.iter().map(|(time, _)| *time).collect();
+    assert_eq!(times, [1, 4, 7], "{switches:?}");
+    assert_eq!(switches[0].1, switches[2].1);
 }
 
 #[test]

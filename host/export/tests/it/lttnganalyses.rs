@@ -1,4 +1,4 @@
-//! What lttnganalyses reports of a trace, against a plain recomputation from the events that it was made of.
+//! Reports of lttnganalyses on an exported trace, compared with a simple computation from the exported events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::common::python::{self, Environment};
 use crate::common::skipped;
 use crate::lttng::{export, read};
 
-/// A Python with lttnganalyses and Debian's reader of CTF. `None` where they can't be had.
+/// A Python with lttnganalyses and Debian's reader of CTF; `None` if they can't be installed.
 static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let has_reader = Command::new("babeltrace").output().is_ok();
     python::with(&Environment {
         name: "lttnganalyses",
-        // That which Debian's packages are for.
+        // The interpreter for which Debian's packages are installed.
         python: "/usr/bin/python3",
         has_system_packages: true,
         packages: &["lttnganalyses==0.6.1"],
@@ -28,12 +28,12 @@ static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     .filter(|_| has_reader)
 });
 
-/// The tables of a command: for each its class or title, and its rows.
+/// The tables printed by a command: title or class, and rows.
 fn tables(python: &Path, command: &str, session: &Path) -> Vec<(String, Vec<Vec<Value>>)> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_lttnganalyses.py");
     let run = Command::new(python)
         .args([script.as_os_str(), command.as_ref()])
-        // Else what happened while not all processors were recorded is left out.
+        // Otherwise times at which not all CPUs were recorded are omitted.
         .arg("--no-intersection")
         .arg(session)
         .output()
@@ -66,16 +66,16 @@ fn number(cell: &Value) -> f64 {
     cell["value"].as_f64().unwrap_or_else(|| panic!("{cell}"))
 }
 
-/// What a plain walk over the events finds.
+/// Results of a simple pass over the events.
 #[derive(Debug, Default)]
 struct Plain {
-    /// Handlers: by number, how often, the shortest and the longest in ns.
+    /// For each interrupt: number of handler calls, shortest and longest time in ns.
     interrupts: BTreeMap<u64, (u64, i64, i64)>,
-    /// How long each thread ran, by name.
+    /// Run time of each thread, by name.
     ran: BTreeMap<String, i64>,
-    /// From a wakeup to the processor, by name of the thread: each in ns.
+    /// Times from wakeup to running in ns, by thread name.
     latencies: BTreeMap<String, Vec<i64>>,
-    /// System calls that ended, by name of the thread.
+    /// Number of completed system calls, by thread name.
     calls: BTreeMap<String, u64>,
 }
 
@@ -116,7 +116,7 @@ fn plain(info: &TraceInfo, events: &[Event]) -> Plain {
                 let Some(thread) = event.thread else {
                     continue;
                 };
-                // Some switches of this kernel tell of a thread on two processors for a moment: the later one counts.
+                // Some switches of this kernel show a thread on two CPUs for a short time: the later one is used.
                 running.insert(thread, time);
                 if let Some(since) = woken.remove(&thread) {
                     plain
@@ -135,7 +135,7 @@ fn plain(info: &TraceInfo, events: &[Event]) -> Plain {
                 }
             }
             EventKind::Enter { function, .. } if is_call(info, function) => {
-                // What is called before the first switch is nobody's.
+                // Calls before the first switch belong to no thread.
                 if let Some(thread) = event.thread {
                     *begun.entry((thread, function)).or_default() += 1;
                 }
@@ -160,7 +160,7 @@ fn plain(info: &TraceInfo, events: &[Event]) -> Plain {
         *plain.ran.entry(name(thread)).or_default() += events[events.len() - 1].time.0 - since;
     }
     plain.ran.retain(|name, _| !is_idle(name));
-    // Nobody wakes an idle thread on Linux.
+    // Linux does not wake an idle thread.
     plain.latencies.retain(|name, _| !is_idle(name));
     plain
 }
@@ -177,11 +177,11 @@ fn is_call(info: &TraceInfo, function: kymo_event::FunctionId) -> bool {
     name.is_some_and(|name| !name.contains(' '))
 }
 
-/// Exports a trace as a session of LTTng's and holds what lttnganalyses reports of it against what a plain walk over its
-/// events finds. Gives that.
+/// Exports a trace as a session of LTTng's, and compares the reports of lttnganalyses with a simple pass over the
+/// events. Returns the result of that pass.
 fn agrees(python: &Path, input: &Path) -> Plain {
     let session = tempfile::tempdir().unwrap();
-    // As a session of LTTng's: it looks for a folder of this name.
+    // lttnganalyses looks for a folder of this name in a session.
     export(input, &session.path().join("kernel"));
     let (info, events) = read(input);
     let expected = plain(&info, &events);
@@ -208,7 +208,7 @@ fn agrees(python: &Path, input: &Path) -> Plain {
         let thread = row[0]["name"].as_str().unwrap();
         if let Some(ran) = expected.ran.get(thread) {
             seen += 1;
-            // Of its own range of time: it begins with the first switch or interrupt.
+            // Relative to its own time range, which begins with the first switch or interrupt.
             let share = *ran as f64 / all;
             assert!(
                 (number(&row[3]) - share).abs() < 0.01,
@@ -241,7 +241,7 @@ fn agrees(python: &Path, input: &Path) -> Plain {
 
     let mut calls = BTreeMap::new();
     for (title, rows) in tables("syscallstats:run_mi") {
-        // There is a table of them all, too.
+        // The total table has no thread.
         let Some((_, thread)) = title.split_once('[') else {
             continue;
         };
@@ -273,7 +273,7 @@ fn lttnganalyses_finds_what_happened_in_a_recording_of_rtems() {
     assert!(found.calls.values().sum::<u64>() > 50);
 }
 
-/// What was not recorded of a call is no field of its events, but for what lttnganalyses can't do without.
+/// Arguments that were not recorded are omitted, except those that lttnganalyses requires.
 #[test]
 fn lttnganalyses_reads_calls_whose_arguments_were_not_recorded() {
     let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
@@ -282,7 +282,7 @@ fn lttnganalyses_reads_calls_whose_arguments_were_not_recorded() {
         .thread(0x0a01_0001, "UI1 ");
     stream.processor(0).uptime(10);
     stream.item(11, 306, 0x0901_0001).item(11, 305, 0x0a01_0001);
-    // From ACCEPT to WRITEV: entries; the exits have the next numbers.
+    // The entries from ACCEPT to WRITEV; each exit has the next number.
     let entries = [
         17, 32, 40, 42, 51, 53, 59, 81, 106, 113, 117, 125, 129, 133, 135, 137, 218, 220, 222, 238,
         338, 340,
@@ -359,8 +359,8 @@ fn lttnganalyses_finds_what_happened_in_traces_of_zephyr() {
     assert!(!found.ran.is_empty());
 }
 
-/// Linux has more than a plain walk knows of (threads that change their names, wakeups on other processors): what is certain
-/// is held against the events.
+/// On Linux threads change their names, and are woken by other CPUs, which the simple pass does not handle. Only
+/// certain results are compared.
 #[test]
 fn lttnganalyses_reads_a_trace_of_linux() {
     let (Some(folder), Some(python)) = (captures::ftrace(), python()) else {
@@ -385,7 +385,7 @@ fn lttnganalyses_reads_a_trace_of_linux() {
             "{command}"
         );
     }
-    // A table of each thread: calls by name.
+    // One table for each thread: calls by name.
     let calls = tables("syscallstats:run_mi").into_iter();
     let of_threads = calls.filter(|(title, _)| title.contains('['));
     let calls: f64 = of_threads

@@ -1,4 +1,4 @@
-//! The tests of this crate that look at whole files: one program, which links faster than many.
+//! Tests of complete output files: one program, which links faster than many.
 
 mod again;
 mod anything;

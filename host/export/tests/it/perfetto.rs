@@ -1,5 +1,5 @@
-//! What Perfetto's protobuf must hold, checked by reading it back: once here, with a decoder of
-//! the tests' own, and once with Perfetto's schema in Python where that can be had.
+//! Contents of Perfetto's protobuf, read back by the tests' own decoder, and in Python by Perfetto's schema if it is
+//! available.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,7 @@ fn time_that_goes_back_is_held_and_counted() {
     assert!(summary.held >= 2, "{summary:?}");
     let calls = perfetto.timeline.calls();
     let found = spans(&calls);
-    // 40 ns after the origin at -50 is 90; c ran from -20 to -15 and is held there.
+    // 40 ns after the origin at -50 is at 90. c ran from -20 to -15, and is clamped there.
     assert_eq!(
         found,
         [("a", 0, 110), ("b", 30, 90), ("c", 40, 120), ("c", 90, 90)]
@@ -236,8 +236,8 @@ fn records_of_a_kymo_target_that_only_carry_its_clock_on_are_not_shown() {
         instants.iter().filter(|(_, name)| *name == "tick").count()
     };
     assert_eq!(instants(&trace), 1);
-    // What a target's program says in its own words (items, records in place) is shown; what only carries its
-    // clock on is not, nor what the target says of itself.
+    // Records of the target's program (items, records in place) are exported. Records that only continue the clock, or
+    // describe the target, are not.
     trace.info.format = "kymo".to_owned();
     assert_eq!(instants(&trace), 1);
     for kind in [EventKind::Time, EventKind::Fact] {
@@ -266,7 +266,7 @@ fn a_name_that_comes_late_is_told_and_a_track_without_events_is_not() {
     assert_eq!(names, ["boss"]);
 }
 
-/// A Python that has the schema of Perfetto. `None` where it can't be had.
+/// A Python with Perfetto's schema; `None` if it can't be installed.
 fn python() -> Option<PathBuf> {
     python::with(&Environment {
         name: "perfetto-schema",
@@ -284,7 +284,7 @@ fn the_schema_of_perfetto_agrees() {
     }
 }
 
-/// Reads a file with Perfetto's own schema, and demands that it finds what we find.
+/// Reads a file with Perfetto's own schema, and checks that it finds the same content.
 pub fn check_with_schema(name: &str, bytes: &[u8]) {
     static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(python);
     let Some(python) = &*PYTHON else {

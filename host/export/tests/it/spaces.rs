@@ -1,5 +1,4 @@
-//! Functions, threads and interrupts of two spaces stay two in every format, whatever their names and
-//! numbers.
+//! Functions, threads and interrupts of two spaces remain separate in every format, even with equal names and numbers.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,7 @@ fn of_process<'t>(timeline: &'t Timeline, process: &str) -> Vec<&'t ViewerRow> {
     rows.filter(|row| row.process == process).collect()
 }
 
-/// What two timeline formats have to show of two machines.
+/// Checks a timeline of two machines.
 fn check(timeline: &Timeline) {
     timeline.check();
     let processes: Vec<&String> = timeline.processes.values().collect();
@@ -52,7 +51,7 @@ fn timelines_have_a_process_for_each() {
     crate::perfetto::check_with_schema("two machines", &trace.export("perfetto").0);
 }
 
-/// Two machines with one processor each, of the same number.
+/// Two machines with one CPU each, both with the same number.
 fn one_processor_each() -> crate::common::Trace {
     let mut trace = traces::two_machines();
     for stream in &mut trace.info.streams {
@@ -128,7 +127,7 @@ fn lists_name_the_space() {
         .lines()
         .filter(|line| line.contains("space=\"\"beta\"\""));
     assert_eq!(of_beta.count(), trace.events.len() / 2);
-    // A trace of one space needs none.
+    // A trace with one space has no column for it.
     let (text, _) = traces::whole().export("csv");
     assert!(!String::from_utf8(text).unwrap().contains("space"));
 }
@@ -170,7 +169,7 @@ fn ctf_gives_each_a_number_of_its_own() {
         }
         let instead = |id: u64| (0x6b79_6d6f << 32) | id;
         let function = |stream, number, name: &str| (stream, number, name.to_owned());
-        // Four functions and three threads of the first space have no calls.
+        // Without the four functions and three threads of the first space that have no calls.
         let both = [
             function(0, 0x1000, "read"),
             function(1, instead(5), "read [beta]"),
@@ -216,7 +215,7 @@ fn interrupts_of_two_kinds_with_one_number_are_two() {
     assert_eq!(names, ["softirq NET_RX"]);
 }
 
-/// A source of threads whose events tell of no processor.
+/// A trace of threads without CPUs.
 fn without_cpus(streams: usize) -> crate::common::Trace {
     let mut writer = traces::Writer::new();
     let stream = StreamInfo {
@@ -247,7 +246,7 @@ fn a_source_of_one_processor_need_not_number_it() {
     assert_eq!(states.len(), 4);
     assert!(states.iter().all(|state| state.cpu == 0));
     assert_eq!(summary.left_out, 0);
-    // Which of several it would be, nobody knows: that is reported.
+    // With several streams the CPU is ambiguous, so the omission is reported.
     for format in ["perfetto", "trace-event"] {
         assert_eq!(without_cpus(2).export(format).1.left_out, 4, "{format}");
     }

@@ -1,4 +1,4 @@
-//! What folded stacks and flame graphs must hold.
+//! Contents of folded stacks and flame graphs.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn folded(trace: &crate::common::Trace, thread_roots: bool) -> Vec<(String, u64)
 
 #[test]
 fn a_stack_has_the_time_that_its_innermost_call_took_itself() {
-    // Worker 1 runs from 100 to 160 and from 240 on, an interrupt takes 140 to 152 of it.
+    // Worker 1 runs from 100 to 160 and from 240 on; an interrupt takes 140 to 152 of it.
     assert_eq!(
         folded(&traces::whole(), true),
         [
@@ -138,13 +138,13 @@ fn a_trace_without_calls_still_makes_a_picture() {
     assert_eq!(summary.events, 0);
 }
 
-/// Demands that a text is well-formed XML, and gives the names of its elements.
+/// Checks that a text is well-formed XML, and returns the names of its elements.
 fn well_formed(text: &str) -> Vec<String> {
     let mut reader = Reader::from_str(text);
     let mut names = Vec::new();
     let mut open = 0;
     loop {
-        // Ends that don't match, unknown entities and bad attributes are errors here.
+        // The parser reports mismatched end tags, unknown entities and invalid attributes.
         match reader.read_event().expect("well-formed") {
             XmlEvent::Start(element) | XmlEvent::Empty(element) if checked(&element) => {
                 names.push(String::from_utf8(element.name().0.to_vec()).unwrap());
@@ -158,7 +158,7 @@ fn well_formed(text: &str) -> Vec<String> {
     names
 }
 
-/// Demands that all attributes of an element are well-formed.
+/// Checks that all attributes of an element are well-formed.
 fn checked(element: &BytesStart<'_>) -> bool {
     element.attributes().all(|attribute| {
         attribute

@@ -1,4 +1,4 @@
-//! What trace-event JSON must hold, checked by reading it back with `serde_json`.
+//! Contents of trace-event JSON, read back with `serde_json`.
 
 use crate::common::timeline::{Timeline, expected_calls, spans};
 use crate::common::{Trace, json, traces};
@@ -92,7 +92,7 @@ fn what_has_no_number_takes_none_of_a_threads() {
             .exit(Addr(0x100));
         let timeline = json::read(&w.trace.export("trace-event").0);
         timeline.check();
-        // Where threads are known by addresses, what comes first has the first number.
+        // If threads are identified by addresses, numbers are assigned in the order of occurrence.
         let is_thread = timeline.rows[&1].name.starts_with("thread 1");
         assert_eq!(is_thread, !first, "{:?}", timeline.rows.keys());
     }
@@ -118,8 +118,8 @@ fn records_of_a_kymo_target_that_only_carry_its_clock_on_are_not_shown() {
         instants.iter().filter(|(_, name)| *name == "tick").count()
     };
     assert_eq!(instants(&trace), 1);
-    // What a target's program says in its own words (items, records in place) is shown; what only carries its
-    // clock on is not, nor what the target says of itself.
+    // Records of the target's program (items, records in place) are exported. Records that only continue the clock, or
+    // describe the target, are not.
     trace.info.format = "kymo".to_owned();
     assert_eq!(instants(&trace), 1);
     for kind in [EventKind::Time, EventKind::Fact] {

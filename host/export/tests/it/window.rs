@@ -1,4 +1,4 @@
-//! A window and a selection mean the same in every format.
+//! A window and a selection have the same meaning in every format.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use kymo_event::{
     Batch, Cpu, Duration, Event, EventKind, Gap, Pattern, Row, RowKind, StreamId, ThreadChoice,
     ThreadId, Tid, Time, TraceInfo,
 };
-use kymo_export::{Destination, ExportError, Options, Summary};
+use kymo_export::{Destination, Export, ExportError, Formats, Options, Summary};
 use kymo_read::{Events, OpenOptions, open};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ fn window(begin: i64, end: i64) -> Options {
     options
 }
 
-/// The two timelines of a trace.
+/// The timelines of a trace in both timeline formats.
 fn timelines(trace: &Trace, options: &Options) -> [(Timeline, Summary); 2] {
     let (bytes, summary) = trace.export_with("perfetto", options);
     let perfetto = proto::read(&bytes).timeline;
@@ -100,7 +100,7 @@ fn lists_have_the_events_of_the_window() {
     assert_eq!(written.unwrap().events, 11);
 }
 
-/// The calls of a trace in a window, in words that do not depend on its numbers.
+/// The calls of a trace in a window, independent of the numbers in the trace.
 fn calls(info: &TraceInfo, events: &[Event], window: Window) -> Vec<String> {
     let options = replay::Options {
         window,
@@ -139,7 +139,7 @@ fn calls(info: &TraceInfo, events: &[Event], window: Window) -> Vec<String> {
     let batch: Batch = events.iter().cloned().collect();
     replay.batch(info, &batch, &mut take);
     replay.finish(info, &mut take);
-    // Tracks are numbered as they are met.
+    // Tracks are numbered in order of occurrence.
     calls.sort();
     calls
 }
@@ -182,7 +182,60 @@ fn a_part_of_a_trace_has_the_calls_of_the_window() {
     }
 }
 
-/// Who had the processors of a trace in a window, in words that do not depend on its numbers.
+/// Exports a window of a file as CTF, and reads it.
+fn part_of(source: &std::path::Path, options: &Options) -> (TraceInfo, Batch) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = open(source, &OpenOptions::default()).unwrap();
+    let (symbols, format) = (Default::default(), Formats::built_in());
+    let format = format.by_name("ctf").unwrap();
+    let destination = Destination::Directory(directory.path());
+    let mut export = Export::new(format, source.info(), &symbols, destination, options).unwrap();
+    let mut batch = Batch::default();
+    while source.fill(&mut batch).unwrap() {
+        export.batch(source.info(), &batch).unwrap();
+    }
+    export.finish(source.info()).unwrap();
+    let mut source = open(directory.path(), &OpenOptions::default()).unwrap();
+    let mut rows = Batch::default();
+    while source.fill(&mut batch).unwrap() {
+        batch.iter().for_each(|event| rows.push_ref(event));
+    }
+    (source.info().clone(), rows)
+}
+
+#[test]
+fn a_stated_duration_does_not_win_over_a_window() {
+    let text = "# tracer: function_graph\n#\n \
+        1000.000000 |   0)    a-1    |               |  outer() {\n \
+        1000.000030 |   0)    a-1    |               |    inner() {\n \
+        1000.500010 |   0)    a-1    | $ 499980.4 us |    }\n \
+        1000.500020 |   0)    a-1    |   0.700 us    |    leaf();\n \
+        1000.500050 |   0)    a-1    | $ 500050.0 us |  }\n";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace");
+    std::fs::write(&path, text).unwrap();
+    let options = window(1_000_400_000_000, 1_000_600_000_000);
+    let (info, rows) = part_of(&path, &options);
+    let part = replay::Options {
+        window: Window {
+            begin: info.cut.begin.unwrap(),
+            ..Window::default()
+        },
+        ..replay::Options::default()
+    };
+    let mut replay = Replay::new(&info, &Default::default(), part);
+    let mut found = Vec::new();
+    let mut take = |_, step: Step<'_>| {
+        if let Step::End(end) = step {
+            found.push(end.wall.unwrap().0);
+        }
+    };
+    replay.batch(&info, &rows, &mut take);
+    replay.finish(&info, &mut take);
+    assert_eq!(found, [100_010_400, 700, 100_050_000]);
+}
+
+/// The run times of threads in a window, independent of the numbers in the trace.
 fn run_times(info: &TraceInfo, events: &[Event], window: Window) -> Vec<String> {
     let mut schedule = Schedule::new(window);
     let batch: Batch = events.iter().cloned().collect();
@@ -233,6 +286,44 @@ fn a_part_of_a_trace_tells_who_has_the_processors() {
 }
 
 #[test]
+fn calls_of_sleeping_threads_leave_the_processor_to_the_one_that_runs() {
+    let Some(folder) = kymo_fixtures::captures::ftrace() else {
+        return;
+    };
+    let path = folder.join("amd64/dat/fg-sched-v7.dat");
+    // How long the CPUs ran threads, in microseconds.
+    let ran = |info: &TraceInfo, batches: &[Batch], window: Window| -> Vec<u64> {
+        let mut schedule = Schedule::new(window);
+        batches.iter().for_each(|batch| schedule.batch(info, batch));
+        schedule.finish(info);
+        let cpus = schedule.cpus();
+        cpus.map(|(_, _, run)| run.run.0 / 1000).collect()
+    };
+    let mut source = open(&path, &OpenOptions::default()).unwrap();
+    let mut batches = vec![Batch::default()];
+    while source.fill(batches.last_mut().unwrap()).unwrap() {
+        batches.push(Batch::default());
+    }
+    // The second and the fourth begin in a loss, behind which exits are said to be missing.
+    for begin in [
+        374_500_000_000,
+        374_450_000_000,
+        374_700_000_000,
+        374_550_000_000,
+        374_800_000_000,
+    ] {
+        let options = window(begin, begin + 100_000_000);
+        let expected = ran(source.info(), &batches, options.replay.window);
+        let (info, rows) = part_of(&path, &options);
+        let part = Window {
+            begin: info.cut.begin.unwrap(),
+            end: info.cut.end.unwrap(),
+        };
+        assert_eq!(ran(&info, &[rows], part), expected, "from {begin}");
+    }
+}
+
+#[test]
 fn a_part_of_a_trace_says_who_waits_for_a_processor() {
     for (begin, expected) in [(15, 1), (30, 1), (45, 0)] {
         let directory = tempfile::tempdir().unwrap();
@@ -265,7 +356,7 @@ fn no_more_events_are_needed_behind_the_window() {
         let count = early.clone().count();
         let early = early.cloned().collect();
         assert!(export.batch(&trace.info, &early).unwrap(), "{format:?}");
-        // Another processor's may come late, but not so late.
+        // Another CPU's event may be late, but not by this much.
         let mut late: Batch = trace.events[count..].iter().cloned().collect();
         late.push(Row::new(RowKind::Other, Time(30_000_000), StreamId(0)));
         assert!(!export.batch(&trace.info, &late).unwrap(), "{format:?}");
@@ -273,7 +364,7 @@ fn no_more_events_are_needed_behind_the_window() {
     }
 }
 
-/// A loss from 20 to 50 and one from 60 to 70.
+/// A trace with losses from 20 to 50 and from 60 to 70.
 fn gaps() -> Trace {
     let mut writer = traces::Writer::new();
     writer.at(10).enter(traces::A).at(20).enter(traces::B);
@@ -326,7 +417,7 @@ fn a_selection_changes_no_time() {
     }
 }
 
-/// The times of the events that a list has.
+/// The times of the events in a list.
 fn listed(trace: &Trace, options: &Options) -> Vec<i64> {
     let (bytes, summary) = trace.export_with("csv", options);
     let text = String::from_utf8(bytes).unwrap();
@@ -360,7 +451,7 @@ fn lists_have_the_events_that_are_selected() {
     );
     let markers = select(&|filter| filter.events.keep = vec![Pattern::new("*marker")]);
     assert_eq!(markers, [221]);
-    // A function is known by its name and by its address.
+    // A function is selected by its name or its address.
     for condition in ["function == c", "function == 0x1200"] {
         let condition: kymo_event::Condition = condition.parse().unwrap();
         let calls = select(&|filter| filter.conditions = vec![condition.clone()]);
@@ -369,7 +460,7 @@ fn lists_have_the_events_that_are_selected() {
     let gaps = gaps();
     let mut options = Options::default();
     options.replay.selection.events.events.keep = vec![Pattern::new("exit")];
-    // What is missing between them is reported.
+    // Losses between them are still reported.
     assert_eq!(listed(&gaps, &options), [20, 50, 60, 70]);
 }
 

@@ -372,10 +372,17 @@ impl Parser<'_> {
             self.expect(",")?;
             let text = match self.text() {
                 Some(text) => Some(text),
-                None => match self.expression()? {
-                    Expr::Number(0) => None,
-                    _ => return None,
-                },
+                // NULL, which newer kernels print as `((void *)0)`.
+                None => {
+                    let mut end = self.expression()?;
+                    while let Expr::Cast(_, inner) = end {
+                        end = *inner;
+                    }
+                    match end {
+                        Expr::Number(0) => None,
+                        _ => return None,
+                    }
+                }
             };
             self.expect("}")?;
             pairs.extend(text.map(|text| (super::eval::constant(&value), text)));

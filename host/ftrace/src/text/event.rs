@@ -1,6 +1,10 @@
 //! Lines of events: `task-pid [cpu] flags time: name: text`.
 
-use super::{Line, TextEvent, TextKind, graph, is_flags, sched, seconds, task};
+use super::{Line, Task, TextEvent, TextKind, graph, is_flags, microseconds, sched, seconds, task};
+
+/// Number of places of a line in which a column is looked for: more than a thread's name can imitate. (A line may have
+/// millions.)
+const PLACES: usize = 32;
 
 /// Parses a line of an event; `None` if it has another form.
 pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
@@ -42,40 +46,78 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
         task: Some(task),
         group,
         flags,
-        kind: kind(rest.trim())?,
+        kind: kind(without_difference(rest).trim())?,
     })
 }
 
 /// Parses a line of a latency tracer: `bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule`. Times count from the
-/// start of the latency.
+/// start of the latency, or from the clock's start with the option `latency-format`. Names may contain `us`.
 pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
-    let (before, rest) = text.split_once("us")?;
-    let (marks, rest) = rest.split_once(':')?;
-    if !marks.bytes().all(|byte| b" +!#*@$".contains(&byte)) {
+    let mut places = memchr::memmem::find_iter(text.as_bytes(), "us").take(PLACES);
+    places.find_map(|at| {
+        let (marks, rest) = text.get(at + 2..)?.split_once(':')?;
+        if !marks.bytes().all(|byte| b" +!#*@$".contains(&byte)) {
+            return None;
+        }
+        let (before, time) = text.get(..at)?.trim_end().rsplit_once(' ')?;
+        let time = time.parse::<u64>().ok()?.checked_mul(1000)?;
+        with_context(before, (time, false), rest)
+    })
+}
+
+/// Parses a line of the options `latency-format` and `verbose`, whose columns are name, pid, CPU, flags, depth of
+/// preemption, number, clock, time and time to the next event:
+/// `ls    9351   1 9 00000001 00000019 [d922a0f30] 58286804.784ms (+0.010ms): sched_switch: ...`.
+pub(super) fn verbose_event<'t>(text: &'t str) -> Option<TextEvent<'t>> {
+    let is_hex = |text: &str| text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (before, rest) = (text.match_indices(" [").take(PLACES)).find_map(|(at, _)| {
+        let (clock, rest) = text.get(at + 2..)?.split_once("] ")?;
+        is_hex(clock).then_some((text.get(..at)?, rest))
+    })?;
+    let (time, rest) = rest.split_once(" (+")?;
+    let (_, rest) = rest.split_once("): ")?;
+    let (time, is_ticks) = match time.strip_suffix("ms") {
+        Some(time) => (microseconds(time)?.checked_mul(1000)?, false),
+        None => (time.parse().ok()?, true),
+    };
+    let column = |before: &'t str| before.trim_end().rsplit_once(' ');
+    let (before, number) = column(before)?;
+    let (before, depth) = column(before)?;
+    let (before, flags) = column(before)?;
+    if !is_hex(number) || !is_hex(depth) || flags.parse::<u32>().is_err() {
         return None;
     }
-    let (before, time) = before.trim_end().rsplit_once(' ')?;
-    let time = time.parse::<u64>().ok()?.checked_mul(1000)?;
-    let (before, place) = before.trim_end().rsplit_once(' ')?;
-    let digits = place.bytes().take_while(u8::is_ascii_digit).count();
-    let (cpu, flags) = place.split_at_checked(digits)?;
+    let (before, cpu) = column(before)?;
+    let (comm, pid) = column(before)?;
     Some(TextEvent {
         time: Some(time),
-        is_ticks: false,
+        is_ticks,
         cpu: Some(cpu.parse().ok()?),
-        task: Some(task(before)?),
+        task: Some(Task {
+            comm: comm.trim(),
+            pid: pid.parse().ok()?,
+        }),
         group: None,
-        flags: is_flags(flags).then_some(flags)?,
+        flags,
         kind: kind(rest.trim())?,
     })
 }
 
 /// Parses a line of `trace-cmd report -l`: `sh-326     0d.h..   463.263829: function: scheduler_tick`. With `-R` the
-/// flags are a number: `0-0x9`.
+/// flags are a number: `0-0x9`. The kernel's latency format has ticks there, of a clock that does not count nanoseconds.
 pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     let (before, rest) = text.split_once(": ")?;
     let (before, time) = before.trim_end().rsplit_once(' ')?;
-    let time = seconds(time)?;
+    let time = (seconds(time).map(|time| (time, false))).or(time.parse().ok().map(|it| (it, true)));
+    with_context(before, time?, without_difference(rest))
+}
+
+/// Completes an event whose CPU and flags stand in one column: `sh-326     0d.h..`.
+fn with_context<'t>(
+    before: &'t str,
+    (time, is_ticks): (u64, bool),
+    rest: &'t str,
+) -> Option<TextEvent<'t>> {
     let (before, place) = before.trim_end().rsplit_once(' ')?;
     let digits = place.bytes().take_while(u8::is_ascii_digit).count();
     let (cpu, flags) = place.split_at_checked(digits)?;
@@ -83,13 +125,24 @@ pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     let is_number = number.is_some_and(|it| u32::from_str_radix(it, 16).is_ok());
     Some(TextEvent {
         time: Some(time),
-        is_ticks: false,
+        is_ticks,
         cpu: Some(cpu.parse().ok()?),
         task: Some(task(before)?),
         group: None,
         flags: (is_number || is_flags(flags)).then_some(flags)?,
         kind: kind(rest.trim())?,
     })
+}
+
+/// Removes the time since the line before, as `trace-cmd report --ts-diff` writes it behind the time: `(+170)`. It says
+/// nothing that the times do not say.
+fn without_difference(text: &str) -> &str {
+    let behind = || {
+        let (number, behind) = text.trim_start().strip_prefix("(+")?.split_once(')')?;
+        number.parse::<i64>().ok()?;
+        behind.starts_with(' ').then_some(behind)
+    };
+    behind().unwrap_or(text)
 }
 
 /// Parses `entries-in-buffer/entries-written: 10/15   #P:2`.
@@ -107,7 +160,7 @@ pub(super) fn entries(header: &str) -> Option<Line<'_>> {
 /// Returns the CPU in brackets, and the text before and behind it.
 fn cpu(text: &str) -> Option<(&str, u32, &str)> {
     let mut from = 0;
-    loop {
+    for _ in 0..PLACES {
         let open = from + text.get(from..)?.find(" [")?;
         let (inside, behind) = text.get(open + 2..)?.split_once(']')?;
         // Kernels before 2.6.30 wrote two digits, NuttX writes one.
@@ -118,6 +171,7 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
         }
         from = open + 2;
     }
+    None
 }
 
 /// Parses the text behind the time.
@@ -271,6 +325,7 @@ pub(super) fn buffer_started(text: &str) -> Option<Line<'_>> {
 }
 
 /// Returns the fields in the text of an event that have the form `name=value`. A value extends to the next name.
+/// Numbers of the option `fields`, such as `0x16 (22)`, are decimal.
 pub fn fields(body: &str) -> Vec<(&str, &str)> {
     let mut fields: Vec<(&str, &str)> = Vec::new();
     let mut rest = body;
@@ -311,12 +366,23 @@ pub fn fields(body: &str) -> Vec<(&str, &str)> {
     fields
 }
 
-/// Returns a value without the signs between it and the next name.
+/// Returns a value without the signs between it and the next name. Of a number that the option `fields` writes twice,
+/// `0x16 (22)`, it is the second.
 fn value(text: &str) -> &str {
     let text = text.trim();
-    text.strip_suffix("==>")
+    let text = text
+        .strip_suffix("==>")
         .unwrap_or(text)
-        .trim_end_matches([',', ' '])
+        .trim_end_matches([',', ' ']);
+    let decimal = || {
+        let (hex, decimal) = text.strip_prefix("0x")?.split_once(" (")?;
+        let decimal = decimal.strip_suffix(')')?;
+        let hex = u64::from_str_radix(hex, 16).ok()?;
+        let number = decimal.parse::<i64>().ok()?;
+        // A negative number has as many digits as its field.
+        (number < 0 || number.cast_unsigned() == hex).then_some(decimal)
+    };
+    decimal().unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -328,5 +394,20 @@ mod tests {
         assert!(is_flags("d..1."));
         assert!(is_flags(".N.."));
         assert!(!is_flags("1234"));
+    }
+
+    #[test]
+    fn long_lines_take_time_in_proportion() {
+        // Each once took the square of its length: hours.
+        let count = 2_000_000;
+        let cases = [
+            format!("{}]", " [".repeat(count)),
+            format!("{}] ", " [".repeat(count)),
+            format!("{}:", "us".repeat(count)),
+            " 1us:".repeat(count),
+        ];
+        for text in &cases {
+            let _ = super::super::line(text);
+        }
     }
 }

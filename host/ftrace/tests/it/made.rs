@@ -45,7 +45,7 @@ impl Machine {
         self.number(value, 8)
     }
 
-    /// Returns the word in front of an event.
+    /// Returns the word before an event.
     fn word(self, kind: u64, delta: u64) -> Vec<u8> {
         self.u32(if self.big {
             kind << 27 | delta

@@ -79,3 +79,25 @@ fn values_of_flags_are_computed_of_names() {
     assert!(scope.print(&event, &data, &mut out));
     assert_eq!(out.trim_end(), "found 1 W0x10");
 }
+
+/// A print format like that of `kmalloc` in Linux 6.18: typedefs are cast to, and the table ends with the kernel's NULL.
+#[test]
+fn tables_of_flags_end_with_a_cast_zero() {
+    let format = "name: allocation\nID: 5\nformat:\n\
+        \tfield:unsigned long gfp_flags;\toffset:8;\tsize:8;\tsigned:0;\n\n\
+        print fmt: \"gfp_flags=%s\", (REC->gfp_flags) ? __print_flags(REC->gfp_flags, \"|\", \
+        {( unsigned long)((( gfp_t)(((((1UL))) << (10))|((((1UL))) << (11))))), \"GFP_NOIO\"}, \
+        {( unsigned long)(( gfp_t)((((1UL))) << (8))), \"__GFP_ZERO\"}, { 0, ((void *)0) } ) : \"none\"\n";
+    let event = EventFormat::parse("kmem", format).unwrap();
+    let scope = Scope {
+        order: Order::Little,
+        long_size: 8,
+        symbols: &Symbols::default(),
+        printk: &PrintkFormats::default(),
+    };
+    let mut data = vec![0; 8];
+    data.extend(0xd00_u64.to_le_bytes());
+    let mut out = String::new();
+    assert!(scope.print(&event, &data, &mut out));
+    assert_eq!(out.trim_end(), "gfp_flags=GFP_NOIO|__GFP_ZERO");
+}

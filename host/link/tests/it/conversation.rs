@@ -1,4 +1,4 @@
-//! Conversations with targets that answer, and with targets that do not.
+//! Commands and dumps of Kymo targets, with and without faults on the connection.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use kymo_wire::link::{Command, PROTOCOL};
 
 type Fake = crate::direct::Fake<Connection>;
 
-/// Shorter waits than people need, where a wait is what is tested; else as long as it takes, because
-/// this machine may be busy.
+/// Time-outs that are short if the faults lose data, because the test is then about a time-out. Otherwise they are
+/// long, because this machine may be busy.
 fn timeouts(faults: &Faults) -> Timeouts {
     let long = Duration::from_secs(300);
     let short = Timeouts {
@@ -46,7 +46,7 @@ fn with_faults(trace: Vec<u8>, faults: Faults) -> Fake {
     })
 }
 
-/// Fetches a trace; also what the console was given.
+/// Fetches a trace. Also returns the console output.
 fn fetch(fake: &Fake) -> (kymo_link::Dump, String) {
     let mut target = open(fake);
     let console = Arc::new(Mutex::new(Vec::new()));
@@ -136,7 +136,7 @@ fn replies_and_ends_may_be_lost_too() {
 
 #[test]
 fn more_requests_than_there_are_numbers_for_them() {
-    // Every second piece is lost, so each takes a request of its own: more than 256 of them.
+    // Every second piece is lost, and each needs a separate request: more than the 256 request numbers.
     let (pieces, bytes) = (700_u32, 700 * 240);
     let fake = with_faults(
         noise(bytes),
@@ -226,7 +226,7 @@ fn silence_and_strangers_are_told_apart() {
     );
     assert_eq!(stranger.state().received, b"identify\r", "nothing else");
 
-    // A Kymo target that heard a damaged question is no stranger.
+    // A Kymo target that received a damaged line is not treated as another device.
     let ours = with_faults(
         Vec::new(),
         Faults {
@@ -422,7 +422,7 @@ fn a_reboot_is_waited_for_and_can_be_refused() {
     );
     assert!(fake.state().commands.contains(&Command::Reboot));
 
-    // It is opened again, so it has an address.
+    // The target is opened again, so it needs an address.
     let fake = kymo_fixtures::target::Fake::start(State {
         faults: Faults {
             reboot_disconnects: true,

@@ -1,4 +1,4 @@
-//! Fake devices without a connection, by a clock of their own: waits take no time.
+//! Fake devices without a connection, with a simulated clock: waits take no time.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kymo_fixtures::server::{Direct, Passed, Speaks};
 use kymo_link::{Address, Clock, Target, Timeouts, Transport};
 
-/// Time that passes only in waits.
+/// Clock that advances only in waits.
 struct ByWaits {
     start: Instant,
     passed: Passed,
@@ -23,7 +23,7 @@ impl Clock for ByWaits {
     }
 }
 
-/// The line to a device.
+/// The connection to a device.
 struct Line<D: Speaks> {
     device: Direct<D>,
     clock: Arc<ByWaits>,
@@ -43,7 +43,7 @@ impl<D: Speaks + Send> Transport for Line<D> {
     }
 }
 
-/// A fake device to which each target has a line of its own.
+/// A fake device, to which each target has its own connection.
 pub struct Fake<D: Speaks> {
     state: Arc<Mutex<D::State>>,
     clock: Arc<ByWaits>,
@@ -71,9 +71,9 @@ impl<D: Speaks + Send + 'static> Fake<D> {
         change(&mut self.state.lock().expect("the device lives"));
     }
 
-    /// A target at a new line.
+    /// A target with a new connection.
     pub fn open(&self, timeouts: Timeouts) -> Target {
-        // Nobody listens there. It is a name only, but for targets whose connection ends when they reboot.
+        // Nothing listens at this address. Only targets whose connection ends at a reboot would use it.
         let address: Address = "tcp:127.0.0.1:1".parse().expect("an address");
         let line = Line {
             device: Direct::<D>::new(&self.state, &self.clock.passed),

@@ -1,6 +1,6 @@
-//! Targets that never stop sending: the host gives up, keeps what is useful, and its memory stays bounded.
+//! Targets that never stop sending: the host gives up, keeps useful data, and its memory is limited.
 //!
-//! The transport is in memory and always has more, so no test waits for one.
+//! The transport is in memory and always has more data, so no test waits for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +13,10 @@ use kymo_link::{Address, Cancel, Ended, LinkError, Target, Timeouts, Transport};
 use kymo_wire::link::{Frame, Identity};
 use kymo_zephyr_instrumentation::Kind;
 
-/// No host takes more than this from one target: the limit of dumps and what is read meanwhile.
+/// Greatest number of bytes that a host reads from one target: the limit of dumps and of the output in between.
 const MOST_BYTES: u64 = 200 << 20;
 
-/// Timeouts after which a flood is given up.
+/// Time-outs after which the host gives up.
 const SHORT: Timeouts = Timeouts {
     connect: Duration::from_millis(100),
     identify: Duration::from_millis(100),
@@ -26,7 +26,7 @@ const SHORT: Timeouts = Timeouts {
     reboot: Duration::from_millis(400),
 };
 
-/// Sends the answer to each line it hears, and after the last answer one pattern without end.
+/// Transport that sends an answer to each line, and after the last answer repeats a pattern endlessly.
 struct Flood {
     answers: Answers,
     pending: VecDeque<u8>,
@@ -34,14 +34,14 @@ struct Flood {
     sent: Arc<AtomicU64>,
 }
 
-/// What a target does about the bytes of one write.
+/// Function that answers the bytes of one write.
 type Answers = Box<dyn FnMut(&[u8]) -> Answer + Send>;
 
-/// What the host's bytes lead to.
+/// Answer of a target.
 enum Answer {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// The first, and then the second again and again.
+    /// The first bytes, then the second ones repeatedly.
     Endless(Vec<u8>, Vec<u8>),
 }
 
@@ -87,7 +87,7 @@ fn target(answers: impl FnMut(&[u8]) -> Answer + Send + 'static) -> (Target, Arc
     (Target::over(Box::new(flood), address, SHORT), sent)
 }
 
-/// A target of Zephyr's instrumentation that answers `ping`, and a dump command with a flood.
+/// A target with Zephyr's instrumentation that answers `ping`, and floods the host after a dump command.
 fn zephyr(pattern: &[u8]) -> zephyr::Target {
     let pattern = pattern.to_vec();
     let (target, _) = target(move |line| match line {
@@ -101,7 +101,7 @@ fn dump(target: &mut zephyr::Target) -> Result<Arrived, LinkError> {
     target.dump(Kind::Trace, &mut |_| {}, &Cancel::new())
 }
 
-/// A record of an entry of a 32-bit target with names of 32 bytes.
+/// An entry record of a 32-bit target with names of 32 bytes.
 fn record() -> Vec<u8> {
     let mut bytes = vec![0];
     bytes.extend(0x0800_0101_u32.to_le_bytes());
@@ -130,7 +130,7 @@ fn endless_dumps_end_a_long_wait() {
     let hour = Duration::from_secs(3600);
     let error = target.listen(hour, &Cancel::new()).expect_err("too much");
     assert!(matches!(error, LinkError::TooMuch { .. }), "{error}");
-    // What came until then is not lost.
+    // Data that arrived before is not lost.
     let arrived = dump(&mut target).expect("dumps came");
     assert!(!arrived.dumps.is_empty() && arrived.missing.is_some());
 }
@@ -160,7 +160,7 @@ fn endless_marks_are_console_text() {
 
 #[test]
 fn a_target_that_falls_silent_is_not_called_a_foreign_one() {
-    // It complains as Zephyr's instrumentation does, and then says nothing.
+    // The target sends the error message of Zephyr's instrumentation, and nothing more.
     let (target, _) = target(|line| match line {
         b"identify\r" => Answer::Bytes(b"invalid command identify\r\n".to_vec()),
         _ => Answer::Bytes(Vec::new()),
@@ -198,7 +198,7 @@ fn command(bytes: &[u8]) -> Option<(u8, String)> {
     }
 }
 
-/// A Kymo target that answers the dump command with `reply`, and then pieces without end.
+/// Fetches a dump from a Kymo target that answers the dump command with `reply`, and then sends endless pieces.
 fn endless_pieces(reply: Option<&'static str>) -> Result<kymo_link::Dump, LinkError> {
     let number = Arc::new(Mutex::new(0_u32));
     let (mut target, _) = target(move |bytes| {

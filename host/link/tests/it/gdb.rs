@@ -1,4 +1,4 @@
-//! Memory by way of debug servers, good and bad ones.
+//! Memory read through debug servers, correct and faulty ones.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use kymo_link::gdb::{Debugger, GdbError};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a server answers to a command, without a frame; `None` if it keeps silent.
+/// Function that returns a server's answer to a command, without a frame; `None` if there is no answer.
 type Answers = fn(&str) -> Option<String>;
 
 fn framed(content: &str) -> String {
@@ -17,7 +17,7 @@ fn framed(content: &str) -> String {
     format!("${content}#{sum:02x}")
 }
 
-/// The next command; `None` at the end. Acknowledgements before it are counted.
+/// Reads the next command; `None` at the end. Counts the acknowledgements before it.
 fn command(stream: &mut TcpStream, acknowledged: &mut (u32, u32)) -> Option<String> {
     let mut byte = [0];
     let mut next = || stream.read_exact(&mut byte).ok().map(|()| byte[0]);
@@ -44,7 +44,8 @@ fn command(stream: &mut TcpStream, acknowledged: &mut (u32, u32)) -> Option<Stri
     Some(content)
 }
 
-/// A server that says `before` in front of each answer. It returns how often it was acknowledged, and asked again.
+/// A server that sends `before` in front of each answer. Returns the numbers of acknowledgements and of requests to
+/// repeat.
 fn serve(answers: Answers, before: &'static str) -> (u16, thread::JoinHandle<(u32, u32)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -54,7 +55,7 @@ fn serve(answers: Answers, before: &'static str) -> (u16, thread::JoinHandle<(u3
         let mut last = String::new();
         while let Some(command) = command(&mut stream, &mut acknowledged) {
             let text = match &*command {
-                // Asked again: this time it is right.
+                // After a request to repeat, the answer is correct.
                 "-" => last.clone(),
                 command => match answers(command) {
                     None => continue,
@@ -83,7 +84,7 @@ fn serve(answers: Answers, before: &'static str) -> (u16, thread::JoinHandle<(u3
     (port, server)
 }
 
-/// 8 bytes of memory at 0x2000_0000, each its address.
+/// 8 bytes of memory at 0x2000_0000, each with the value of its address.
 fn memory(command: &str) -> Option<String> {
     let (address, length) = command.strip_prefix('m')?.split_once(',')?;
     let number = |digits| u64::from_str_radix(digits, 16).unwrap();
@@ -100,20 +101,20 @@ fn memory(command: &str) -> Option<String> {
 #[test]
 fn memory_is_read_in_pieces_as_far_as_it_goes() {
     let answers: Answers = |command| match command {
-        // Three bytes at a time.
+        // At most three bytes in an answer.
         "qSupported" => Some("PacketSize=e;QStartNoAckMode+;qXfer:features:read+".to_owned()),
         "QStartNoAckMode" | "D" => Some("OK".to_owned()),
         "?" => Some("T05thread:01;".to_owned()),
         other => memory(other),
     };
-    // What the target prints comes between, and a notification.
+    // Output of the target, and a notification, before each answer.
     let (port, server) = serve(answers, "$O68690a#bd%Stop:T05#33");
     let mut debugger = Debugger::connect("127.0.0.1", port, TIMEOUT).unwrap();
     assert_eq!(debugger.read(0x2000_0001, 5).unwrap(), [1, 2, 3, 4, 5]);
     assert_eq!(debugger.read(0x2000_0005, 100).unwrap(), [5, 6, 7]);
     assert!(debugger.read(0x3000_0000, 4).unwrap().is_empty());
     debugger.detach().unwrap();
-    // Each packet until it was agreed that none is acknowledged: an answer, and what was printed.
+    // Every packet was acknowledged until no-acknowledgement mode was agreed: answers and output.
     assert_eq!(server.join().unwrap(), (4, 0));
 }
 
@@ -162,6 +163,32 @@ fn what_is_no_debug_server_and_what_has_no_target_is_reported() {
     let error = debugger.read(0, 8).unwrap_err();
     assert!(
         matches!(&error, GdbError::Unexpected { found, .. } if found == "hello"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_of_several_processes_is_told_which_one_goes_on() {
+    let named: Answers = |command| match command {
+        "qSupported" => Some("multiprocess+".to_owned()),
+        "?" => Some("T05thread:p2a.01;".to_owned()),
+        "D;2a" => Some("OK".to_owned()),
+        _ => Some("E22".to_owned()),
+    };
+    let (port, _) = serve(named, "");
+    let debugger = Debugger::connect("127.0.0.1", port, TIMEOUT).unwrap();
+    debugger.detach().unwrap();
+
+    let refusing: Answers = |command| match command {
+        "qSupported" => Some(String::new()),
+        "?" => Some("S05".to_owned()),
+        _ => Some("E22".to_owned()),
+    };
+    let (port, _) = serve(refusing, "");
+    let debugger = Debugger::connect("127.0.0.1", port, TIMEOUT).unwrap();
+    let error = debugger.detach().unwrap_err();
+    assert!(
+        matches!(&error, GdbError::Unexpected { command, .. } if command == "D;1"),
         "{error}"
     );
 }

@@ -1,4 +1,5 @@
-//! Conversations with fake targets: over TCP, or where time-outs are what is tested, [without a connection](direct) and by a clock of their own.
+//! Tests with fake targets: over TCP, or if a test is about time-outs, [without a connection](direct) and with a
+//! simulated clock.
 
 mod conversation;
 mod direct;

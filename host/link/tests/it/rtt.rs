@@ -1,4 +1,4 @@
-//! Kymo's link through servers of RTT channels.
+//! Kymo's link over servers of RTT channels.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -34,7 +34,8 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream) {
     });
 }
 
-/// A server like J-Link's before a target: says who it is, takes the channel, then passes bytes on. Gives its port.
+/// A server like J-Link's in front of a target: sends its identification, reads the channel selection, then forwards
+/// bytes. Returns its port.
 fn jlink(target: String, channel: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -46,7 +47,7 @@ fn jlink(target: String, channel: &'static str) -> u16 {
         let mut choice = vec![0; expected.len()];
         host.read_exact(&mut choice).unwrap();
         assert_eq!(String::from_utf8(choice).unwrap(), expected);
-        // In segments of their own.
+        // In separate segments.
         host.write_all(b"SEGGER J-Link Ultra V1.0, SN=504").unwrap();
         host.write_all(b"301234\r\nProcess: JLinkExe\r\n").unwrap();
         let target = TcpStream::connect(target).unwrap();
@@ -69,7 +70,7 @@ fn a_dump_comes_through_a_channel() {
     let trace = noise(5000);
     let fake = Fake::start(State::new(trace.clone(), Vec::new()));
     let at = fake.address().strip_prefix("tcp:").unwrap().to_owned();
-    // OpenOCD's and pyOCD's servers are no more than the channel.
+    // The servers of OpenOCD and pyOCD send nothing but the channel's bytes.
     fetch(&format!("rtt:{at}"), &trace);
     for (address, channel) in [("", "0"), ("/2", "2")] {
         let port = jlink(at.clone(), channel);

@@ -1,5 +1,4 @@
-//! Serial ports, as far as they can be had without a cable: a pseudo terminal whose other end is
-//! joined to a target that is made for the test.
+//! Serial ports without a cable: a pseudo terminal whose other end is connected to a fake target.
 #![cfg(unix)]
 
 use std::io::{Read, Write};
@@ -14,9 +13,9 @@ use kymo_link::{Address, Cancel, LinkError, Target, Timeouts};
 use kymo_wire::link::Command;
 use serialport::{SerialPort, TTYPort};
 
-/// A serial port that leads to a target, until this is dropped.
+/// A serial port connected to a target; dropping it ends the connection.
 struct Cable {
-    /// What the port is called.
+    /// The path of the port.
     name: String,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -40,7 +39,7 @@ impl Cable {
             std::thread::spawn(move || {
                 let mut buffer = [0; 512];
                 while !stop.load(Ordering::Relaxed) {
-                    // Nothing to read in time, or nobody at the other end yet: go on.
+                    // No data within the time-out, or the other end is not connected yet.
                     if let Ok(length) = from.read(&mut buffer)
                         && to.write_all(&buffer[..length]).is_err()
                     {

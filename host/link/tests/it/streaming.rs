@@ -1,4 +1,4 @@
-//! Streams from targets that go on recording, over lines good and bad.
+//! Streams from recording targets, with and without faults on the connection.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ fn timeouts(faults: &Faults) -> Timeouts {
     Timeouts {
         connect: Duration::from_secs(300),
         identify: Duration::from_secs(60),
-        // Of a lost answer one is waited for so long; of a machine that is busy, four times.
+        // Waiting time for a lost answer; four times as long on a busy machine.
         reply: Duration::from_millis(1500),
         stall: if faults.nothing_is_missing() {
             Duration::from_secs(300)
@@ -28,7 +28,7 @@ fn open(fake: &Fake) -> Target {
     Target::open(&address, timeouts(&fake.state().faults)).unwrap()
 }
 
-/// A packet of this number, as long as it likes.
+/// A packet with this sequence number, whose length depends on the number.
 fn packet(sequence: u32) -> Vec<u8> {
     let layout = identity().layout;
     let length = layout.header_bytes() + (sequence as usize * 37) % 1100;
@@ -57,7 +57,7 @@ fn target_with(packets: u32, faults: Faults) -> Fake {
     fake
 }
 
-/// The next packet; panics if none comes in a long time.
+/// The next packet; panics if none arrives within ten minutes.
 fn next(stream: &mut Stream<'_>) -> Vec<u8> {
     let deadline = Instant::now() + Duration::from_secs(600);
     match stream.next(deadline) {
@@ -66,7 +66,7 @@ fn next(stream: &mut Stream<'_>) -> Vec<u8> {
     }
 }
 
-/// Everything that comes until the stream is over.
+/// Stops the stream, and returns all packets up to its end.
 fn rest(stream: &mut Stream<'_>) -> Vec<Vec<u8>> {
     stream.stop();
     let deadline = Instant::now() + Duration::from_secs(600);
@@ -102,7 +102,7 @@ fn packets_come_while_more_are_recorded_and_commands_work_meanwhile() {
     assert_eq!((stream.resends(), stream.stray()), (0, 0));
     assert_eq!(fake.state().released, 41);
     drop(stream);
-    // The target is as it was before.
+    // The target still answers commands.
     assert_eq!(target.command(Command::Ping).unwrap(), "pong");
 }
 
@@ -145,7 +145,7 @@ fn everything_arrives_whole_and_in_order_over_a_bad_line() {
 
 #[test]
 fn the_last_piece_may_be_lost_too() {
-    // Packet 1 is one piece; frames before it: the answer to `stream on`, and packet 0.
+    // Packet 1 is one piece. Frames before it: the answer to `stream on`, and packet 0.
     for lost in [2, 3] {
         let fake = target_with(
             2,
@@ -187,7 +187,7 @@ fn a_connection_that_breaks_loses_nothing() {
     };
     assert!(error.is_connection(), "{error}");
     assert!(packets.len() >= 20);
-    // A second host takes over where the first one had acknowledged.
+    // A second host continues after the packets that the first one acknowledged.
     let mut target = open(&fake);
     let mut stream = target.stream(Duration::ZERO).unwrap();
     for packet in rest(&mut stream) {
@@ -219,7 +219,7 @@ fn a_target_that_knows_of_no_stream_any_more_says_so() {
     };
     assert!(matches!(error, LinkError::Refused { .. }), "{error}");
     drop(stream);
-    // It is begun anew, over the same connection.
+    // A new stream is started over the same connection.
     let mut stream = target.stream(Duration::ZERO).unwrap();
     assert_eq!(rest(&mut stream).last(), Some(&packet(29)));
 }
@@ -255,7 +255,7 @@ fn a_stream_that_the_target_ended_by_itself_is_not_over() {
     assert_eq!(rest(&mut stream), [packet(30)]);
     drop(stream);
 
-    // An older target answers as if it were over, but has sent more than has arrived.
+    // The answer of an older target reports the end, but also that it has sent more pieces than arrived.
     fake.change(|state| state.faults.end = " pieces=99");
     let mut stream = target.stream(Duration::ZERO).unwrap();
     stream.stop();
@@ -321,7 +321,7 @@ fn the_time_that_the_target_is_told_is_right_within_what_is_said_of_it() {
     assert_eq!((printed.ticks, u128::from(printed.ns)), (ticks, ns));
     assert_eq!(printed.uncertainty, uncertainty);
     assert!((before..=after).contains(&ns));
-    // The target's clock is the true one: the pair is wrong by no more than it says (and a tick).
+    // The fake target's clock is exact: the error of the pair is at most the reported uncertainty (and a tick).
     let wrong = (u128::from(ticks) * 40 + u128::from(STARTED)).abs_diff(ns);
     assert!(
         wrong <= u128::from(uncertainty) + 40,

@@ -1,4 +1,4 @@
-//! Targets of SystemView and servers of RTT channels, as they greet and begin.
+//! Start of sessions with targets of SystemView and servers of RTT channels.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,14 +11,14 @@ use kymo_systemview::{SYNC, TCP_HELLO};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A server that does so with its first client.
+/// A server that runs this function with its first client.
 fn server(
     serve: impl FnOnce(&mut TcpStream) + Send + 'static,
 ) -> (SystemViewAddress, JoinHandle<()>) {
     server_at("127.0.0.1:0", serve)
 }
 
-/// The same at an address of this machine.
+/// As [`server`], at an address of this machine.
 fn server_at(
     at: &str,
     serve: impl FnOnce(&mut TcpStream) + Send + 'static,
@@ -36,14 +36,15 @@ fn server_at(
         let (mut client, _) = listener.accept().unwrap();
         client.set_read_timeout(Some(LONG)).unwrap();
         serve(&mut client);
-        // What the client still sends must not reset the connection before it has read all.
+        // Reads the client's remaining bytes, because unread ones would reset the connection before the client has read
+        // everything.
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let _ = client.read_to_end(&mut Vec::new());
     });
     (address, thread)
 }
 
-/// Reads up to the command to start, as a server of an RTT channel: what comes before it no target knows.
+/// Reads up to the start command, like a server of an RTT channel: the target ignores the bytes before it.
 fn wait_for_start(client: &mut TcpStream) {
     let mut byte = [0];
     while byte != [1] {
@@ -51,19 +52,19 @@ fn wait_for_start(client: &mut TcpStream) {
     }
 }
 
-/// A recorder of SEGGER's: takes the greeting in one segment, and answers it.
+/// Acts as a SEGGER recorder: reads the greeting in one segment, and answers it.
 fn greet(client: &mut TcpStream) {
     let mut hello = [0; 64];
     let size = client.read(&mut hello).unwrap();
     assert_eq!(hello[..size], TCP_HELLO);
     let mut answer = [0; 32];
     answer[..26].copy_from_slice(b"SEGGER SystemView V3.60.00");
-    // In pieces, as a small stack sends it.
+    // In several pieces, as a small TCP stack sends it.
     client.write_all(&answer[..5]).unwrap();
     client.write_all(&answer[5..]).unwrap();
 }
 
-/// A command, which comes behind its number of bytes.
+/// Reads a command, which follows its size.
 fn command(client: &mut TcpStream) -> Vec<u8> {
     let mut size = [0];
     client.read_exact(&mut size).unwrap();
@@ -76,7 +77,7 @@ fn recording() -> Vec<u8> {
     [&SYNC[..], &[10, 5], b"and so on"].concat()
 }
 
-/// All that comes until the end.
+/// All bytes of a session.
 fn all(address: &SystemViewAddress) -> Vec<u8> {
     let mut session = Session::start(address, LONG, &Cancel::new()).unwrap();
     let (mut all, mut buffer) = (Vec::new(), [0; 7]);
@@ -97,7 +98,7 @@ fn a_recorder_behind_any_port_gets_commands_with_their_size() {
         greet(client);
         assert_eq!(command(client), [1]);
         client.write_all(&recording()).unwrap();
-        // What describes modules is asked for while it records.
+        // The host requests the descriptions of modules during the recording.
         for expected in [&[7][..], &[128, 0], &[128, 1], &[128, 2]] {
             assert_eq!(command(client), expected);
         }
@@ -133,9 +134,9 @@ fn a_target_that_does_not_listen_is_read_from_where_it_is() {
 #[test]
 #[cfg(target_os = "linux")]
 fn the_recorder_at_its_own_port_waits_for_the_host() {
-    // Addresses that nothing else listens at: on Linux all of 127.0.0.0/8 is this machine.
+    // Addresses at which no other program listens: on Linux all of 127.0.0.0/8 is this machine.
     let (address, thread) = server_at("127.19.1.11:19111", |client| {
-        // pyOCD passes on what the target had recorded before it is greeted.
+        // pyOCD forwards what the target recorded before the greeting.
         client.write_all(b"\x22\x01\x01\x05").unwrap();
         greet(client);
         assert_eq!(command(client), [1]);
@@ -145,7 +146,7 @@ fn the_recorder_at_its_own_port_waits_for_the_host() {
     thread.join().unwrap();
 }
 
-/// What J-Link's server sends to each client first.
+/// Greeting of J-Link's server.
 const JLINK: &[u8] =
     b"SEGGER J-Link V7.96a - Real time terminal output\r\nSEGGER J-Link V11.0, SN=1\r\nProcess: JLinkGDBServer\r\n";
 
@@ -176,7 +177,7 @@ fn j_links_server_is_known_at_another_port_too() {
 fn a_target_that_was_recording_is_stopped_and_started_for_its_description() {
     let (address, thread) = server(|client| {
         wait_for_start(client);
-        // It goes on with what it was doing.
+        // The target continues an earlier recording.
         client.write_all(b"\x22\x01\x01\x05").unwrap();
         let mut byte = [0];
         while byte != [2] {
@@ -199,7 +200,7 @@ fn a_server_that_is_a_client_is_waited_for() {
         .parse()
         .unwrap();
     let thread = std::thread::spawn(move || {
-        // It tries to connect again with each piece of data, as probe-rs does, and reads nothing.
+        // Connects repeatedly until it succeeds, as probe-rs does, and reads nothing.
         let mut client = loop {
             match TcpStream::connect(("127.0.0.1", port)) {
                 Ok(client) => break client,
@@ -218,7 +219,7 @@ fn a_server_that_is_a_client_is_waited_for() {
 fn waiting_for_a_server_can_be_broken_off() {
     let cancel = Cancel::new();
     cancel.cancel();
-    // A port that the system chooses.
+    // Port 0: the system selects one.
     let address = SystemViewAddress {
         address: Address::Tcp {
             host: "127.0.0.1".to_owned(),

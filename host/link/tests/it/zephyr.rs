@@ -1,4 +1,4 @@
-//! Conversations with targets that run Zephyr's own instrumentation, as captured and worse.
+//! Commands and dumps of targets with Zephyr's own instrumentation, as captured and with faults.
 
 mod dumps;
 
@@ -18,7 +18,7 @@ use kymo_zephyr_instrumentation::Kind;
 
 const LONG: Duration = Duration::from_secs(300);
 
-/// All that is waited for comes: as long as it takes on a machine that is busy.
+/// Time-outs if all expected data arrives: long, because this machine may be busy.
 const COMES: Timeouts = Timeouts {
     connect: LONG,
     identify: LONG,
@@ -28,7 +28,7 @@ const COMES: Timeouts = Timeouts {
     reboot: LONG,
 };
 
-/// Something does not come, and how that ends is what is tested.
+/// Time-outs if some data does not arrive, and the test is about the time-out.
 const LACKS: Timeouts = Timeouts {
     connect: LONG,
     identify: Duration::from_millis(500),
@@ -38,7 +38,7 @@ const LACKS: Timeouts = Timeouts {
     reboot: LONG,
 };
 
-/// Nothing comes.
+/// Time-outs if nothing arrives.
 const HASTY: Timeouts = Timeouts {
     reply: Duration::from_millis(100),
     ..LACKS
@@ -46,7 +46,7 @@ const HASTY: Timeouts = Timeouts {
 
 type Fake = crate::direct::Fake<FakeDevice>;
 
-/// What the console was given.
+/// The console output.
 type Console = Arc<Mutex<Vec<u8>>>;
 
 fn open(fake: &Fake, timeouts: Timeouts) -> (Target, Console) {
@@ -59,7 +59,7 @@ fn open(fake: &Fake, timeouts: Timeouts) -> (Target, Console) {
     (target, console)
 }
 
-/// The device, recognised.
+/// The recognized device and its console output.
 fn recognise(fake: &Fake, timeouts: Timeouts) -> (zephyr::Target, Console) {
     let (target, console) = open(fake, timeouts);
     match target.recognise().unwrap() {
@@ -72,21 +72,21 @@ fn text_of(console: &Console) -> String {
     String::from_utf8(console.lock().unwrap().clone()).unwrap()
 }
 
-/// The dumps that come when one is asked for, which comes, too.
+/// All dumps that arrive after a request, including the requested one.
 fn all(target: &mut zephyr::Target, kind: Kind, cancel: &Cancel) -> Vec<Dump> {
     let arrived = target.dump(kind, &mut |_| {}, cancel).unwrap();
     assert!(arrived.missing.is_none(), "{:?}", arrived.missing);
     arrived.dumps
 }
 
-/// The one dump of a kind.
+/// The only dump of a kind.
 fn one(target: &mut zephyr::Target, kind: Kind) -> Dump {
     let mut dumps = all(target, kind, &Cancel::new());
     assert_eq!(dumps.len(), 1);
     dumps.remove(0)
 }
 
-/// What was sent to a device can't have hurt it.
+/// Checks that no harmful bytes were sent to a device, and the number of its reboots.
 fn unhurt(fake: &Fake, reboots: u32) {
     let state = fake.state();
     assert_eq!(state.reboots, reboots);
@@ -94,7 +94,7 @@ fn unhurt(fake: &Fake, reboots: u32) {
     assert!(!state.received.starts_with(b"\r"));
 }
 
-/// Every command of the captures gets the very bytes that the device sent.
+/// Every command of the captures is answered with exactly the bytes that the device sent.
 #[test]
 fn the_fake_answers_as_real_devices_did() {
     let root = captures::zephyr_instrumentation();
@@ -135,7 +135,7 @@ fn the_fake_answers_as_real_devices_did() {
         for entry in log.as_array().unwrap() {
             let name = entry["name"].as_str().unwrap();
             if name == "dump_trace_after_cr" {
-                // Recorded anew after that reboot, by a program that goes on.
+                // Recorded after a reboot, by a program that was running again.
                 continue;
             }
             let expected = folder.join(entry["rx_file"].as_str().unwrap());
@@ -146,7 +146,7 @@ fn the_fake_answers_as_real_devices_did() {
             line.read_exact(&mut found).unwrap();
             assert!(found == expected, "{capture} {name}");
         }
-        // And nothing that the device did not send.
+        // The fake sends nothing else.
         line.write_all(b"PING\r").unwrap();
         let mut rest = [0; 22];
         line.read_exact(&mut rest).unwrap();
@@ -183,7 +183,7 @@ fn captured_dumps_arrive_whole() {
             assert_eq!(dump.body.len(), records * size);
             assert_eq!(dump.as_sent(), std::fs::read(file(trace)).unwrap());
             assert_eq!(dump.kind(), Some(Kind::Trace));
-            // It is destructive.
+            // Fetching a dump clears the recording.
             let empty = one(&mut target, Kind::Trace);
             assert!(empty.is_whole() && empty.body.is_empty());
             let table = one(&mut target, Kind::Profile);
@@ -255,7 +255,7 @@ fn a_status_has_two_fields_or_three() {
     }
 }
 
-/// What a program prints that looks like replies does not stand for them, and is shown.
+/// Program output that looks like a reply is not treated as one, and is shown.
 #[test]
 fn a_chatty_console_neither_confuses_nor_delays() {
     for chatter in [
@@ -274,7 +274,7 @@ fn a_chatty_console_neither_confuses_nor_delays() {
             target.ping().unwrap();
             assert_eq!(target.sets().unwrap().trigger, Some(Addr(0x829)));
         }
-        // Wherever in a line of the program's the reply comes.
+        // The reply may be at any position in a line of the program.
         for _ in 0..10 {
             let status = target.status().unwrap();
             assert!(status.trace && status.profile, "{status:?}");
@@ -290,13 +290,13 @@ fn a_chatty_console_neither_confuses_nor_delays() {
         let printed = text_of(&console);
         assert!(printed.matches(chatter).count() > 1, "{printed}");
         assert!(printed.contains(BANNER.trim_end()), "{printed}");
-        // Of lines that look like the reply, nobody can know which was it.
+        // If a line of the program looks like the reply, either may be shown.
         let replies = printed.matches("1 1 1").count();
         assert!(replies == 0 || chatter.contains("1 0 0"), "{printed}");
     }
 }
 
-/// There are samples that print just that.
+/// Some samples print exactly `ping` and `pong`.
 #[test]
 fn a_program_that_plays_ping_pong_is_no_match() {
     let fake = Fake::start(State {
@@ -335,7 +335,7 @@ fn commands_that_are_lost_or_torn_are_given_again() {
         fake.change(|state| state.lost_commands = 1);
         assert!(target.status().unwrap().profile);
     }
-    // Only what was read back counts as set.
+    // An address is only set when it has been read back.
     fake.change(|state| state.lost_commands = 1);
     target.set(Set::Trigger, Some(Addr(0x711))).unwrap();
     assert_eq!(fake.state().trigger, 0x711);
@@ -352,12 +352,12 @@ fn trigger_and_stopper_are_set_read_back_and_disabled() {
     target.set(Set::Stopper, None).unwrap();
     let sets = target.sets().unwrap();
     assert_eq!((sets.trigger, sets.stopper), (Some(Addr(0x711)), None));
-    // The target's own reading stops at 0x7fffffff.
+    // The target's own parser saturates at 0x7fffffff.
     for address in [0x9000_0001, 0xFFFF_FFFF, 0x8000_0000, 0x7FFF_FFFF] {
         target.set(Set::Stopper, Some(Addr(address))).unwrap();
         assert_eq!(u64::from(fake.state().stopper), address);
     }
-    // No 32-bit target can have this.
+    // An address that no 32-bit target has.
     let error = target
         .set(Set::Trigger, Some(Addr(0x1_0000_0001)))
         .unwrap_err();
@@ -379,7 +379,7 @@ fn a_reboot_is_waited_for() {
     assert!(target.reboot(&Cancel::new()).unwrap().heard);
     assert_eq!(target.sets().unwrap().trigger, Some(Addr(0x829)));
     unhurt(&fake, 1);
-    // One that was built without a banner can only be seen to answer.
+    // A firmware without a banner only shows by its answers that it has restarted.
     let fake = Fake::start(State {
         banner: "",
         ..State::new(records(4), entries(2))
@@ -414,7 +414,7 @@ fn a_device_that_dies_is_given_up() {
     assert!(matches!(dump.ended, Ended::Silent { .. }));
     assert!(dump.body.is_empty());
     drop(target);
-    // It says nothing to the one who comes next, and is asked nothing that could harm.
+    // The next host gets no answer, and must not send anything harmful.
     fake.change(|state| {
         state.lost_commands = u32::MAX;
         state.received.clear();

@@ -498,6 +498,7 @@ impl Export {
             info.unit = TimeUnit::ALL.into_iter().find(named).unwrap_or_default();
         }
         info.build_id = id.or(info.build_id.take());
+        info.wall_times |= env_text(metadata, "kymo_wall_times").is_some();
         let added = env_text(metadata, "kymo_added_events").and_then(|text| text.parse().ok());
         info.added_events = info.added_events.saturating_add(added.unwrap_or(0));
         info.numbered_threads |= match thread_class(metadata) {

@@ -12,6 +12,7 @@
 //! Names and fields are those of lttng-modules 2.0 to 2.14 and lttng-ust 2.0 to 2.16. Old tracers have other names for
 //! system calls: `sys_open` with one `exit_syscall` for all (before 2.3), and `sys_enter` with a number (2.0-pre).
 
+mod lives;
 mod processes;
 mod rules;
 
@@ -27,7 +28,7 @@ use kymo_event::{
 
 use super::same_context::SameContext;
 use super::straight::{self, Call, Common};
-use super::{Sink, Spaces, env_text};
+use super::{Sink, Spaces, env_number, env_text};
 use processes::{File, Processes};
 use rules::{Means, NAMES, PIDS, Rule, TIDS, context, vector};
 
@@ -49,6 +50,10 @@ pub(crate) struct Lttng {
     /// System calls that the trace identifies by number, as far as they have occurred.
     numbered: Vec<Option<FunctionId>>,
     processes: Processes,
+    /// Process of the whole trace, if each process has its own.
+    process: Option<u64>,
+    /// Whether the trace records thread switches.
+    has_switches: bool,
     /// Thread that runs on each CPU, once a switch has recorded it; `Some(None)` when it is idle.
     running: Vec<Option<Option<ThreadId>>>,
     /// Last system call entered on each CPU whose thread is unknown, and its time.
@@ -153,6 +158,8 @@ impl Lttng {
                 .collect(),
             numbered: vec![None; NUMBERED],
             processes: Processes::new(spaces.code, has_calls),
+            process: env_number(metadata, "vpid"),
+            has_switches: rules::reports_switches(&rules),
             running: Vec::new(),
             entered: Vec::new(),
             contexts: Vec::new(),
@@ -162,8 +169,14 @@ impl Lttng {
     }
 
     /// Returns whether the trace records thread switches.
-    pub(crate) fn tells_switches(&self) -> bool {
-        rules::reports_switches(&self.rules)
+    pub(crate) const fn tells_switches(&self) -> bool {
+        self.has_switches
+    }
+
+    /// Returns whether a stream class records thread switches.
+    pub(crate) fn class_tells_switches(&self, class: usize) -> bool {
+        let rules = self.rules.get(class..=class);
+        rules.is_some_and(rules::reports_switches)
     }
 
     /// Adds the properties that are known before the events are read.
@@ -244,6 +257,9 @@ impl Lttng {
         let context = numbers.stream_context(record).filter(|_| rule.by_context);
         let numbers = numbers.numbers::<2>(record);
         let numbers = [FIRST, SECOND].map(|place| numbers.unsigned(place));
+        if meaning.is_of_lives() {
+            self.live(meaning, record, numbers, sink);
+        }
         let known = self.contexts.get(sink.index);
         let known = known.and_then(|known| known.get(class, context));
         let who = match known {
@@ -263,13 +279,15 @@ impl Lttng {
                     sink.besides(EventKind::Gap(Gap::MissingExit { ago }), sink.cpu, thread);
                 }
             }
-            None if meaning == Means::Wakeup => match self.thread(numbers[FIRST], sink) {
-                Some(ready) => {
-                    let kind = EventKind::Ready { thread: ready };
-                    sink.rare(record, kind, (sink.cpu, thread), None);
+            None if matches!(meaning, Means::Wakeup | Means::NewWakeup) => {
+                match self.thread(numbers[FIRST], sink) {
+                    Some(ready) => {
+                        let kind = EventKind::Ready { thread: ready };
+                        sink.rare(record, kind, (sink.cpu, thread), None);
+                    }
+                    None => sink.other(record, sink.cpu, thread),
                 }
-                None => sink.other(record, sink.cpu, thread),
-            },
+            }
             None => sink.other(record, sink.cpu, thread),
         }
     }
@@ -288,7 +306,7 @@ impl Lttng {
         let process = places.unsigned(PID);
         let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
         let known = match places.unsigned(TID) {
-            Some(tid) => Some(self.thread(Some(tid), sink)),
+            Some(tid) => Some(self.thread_in(tid, process.or(self.process), sink)),
             // The first thread of a process has its number. It represents all threads if their context is missing.
             None if is_call && process.is_some() => Some(self.thread(process, sink)),
             None => {
@@ -344,7 +362,14 @@ impl Lttng {
         let enter =
             |sink: &mut Sink<'_>, function| sink.row(RowKind::Enter).function(Some(function));
         Some(match meaning {
-            Means::Switch | Means::Wakeup | Means::Name | Means::Exec | Means::Other => {
+            Means::Switch
+            | Means::Wakeup
+            | Means::NewWakeup
+            | Means::Name
+            | Means::Fork
+            | Means::ThreadExit
+            | Means::Exec
+            | Means::Other => {
                 return None;
             }
             Means::IrqEntry => {
@@ -485,18 +510,16 @@ impl Lttng {
         name_of(thread, OWN_NAME, sink);
         match meaning {
             Means::Switch => {
-                for (number, name) in [(first, NAME), (second, OTHER_NAME)] {
-                    let thread = self.thread(number, sink);
-                    name_of(thread, name, sink);
-                }
+                name_of(self.leaving(first, sink), NAME, sink);
+                name_of(self.thread(second, sink), OTHER_NAME, sink);
             }
-            Means::Wakeup => {
+            Means::Wakeup
+            | Means::NewWakeup
+            | Means::Name
+            | Means::Fork
+            | Means::ThreadExit
+            | Means::Exec => {
                 let thread = self.thread(first, sink);
-                name_of(thread, NAME, sink);
-            }
-            Means::Name | Means::Exec => {
-                let child = second.or(first);
-                let thread = self.thread(child, sink);
                 name_of(thread, NAME, sink);
             }
             Means::IrqEntry => {
@@ -516,7 +539,7 @@ impl Lttng {
         [first, second]: [Option<u64>; 2],
         sink: &mut Sink<'_>,
     ) {
-        let previous = self.thread(first, sink);
+        let previous = self.leaving(first, sink);
         let next = self.thread(second, sink);
         let cpu = sink.cpu;
         if let Some(place) = cpu.map(|cpu| cpu.0 as usize).filter(|it| *it < MOST_CPUS) {
@@ -529,6 +552,10 @@ impl Lttng {
             if let Some(entered) = self.entered.get_mut(place) {
                 *entered = None;
             }
+        }
+        if [first, second] == [Some(0); 2] {
+            // From one idle task to the same one, as our exports say that a CPU is idle from here on.
+            return sink.common(record, sink.row(RowKind::SwitchedOut).at(cpu, None));
         }
         super::switch(record, (cpu, previous, next), sink);
     }

@@ -7,6 +7,7 @@ use kymo_event::{
 };
 
 use crate::fields::{self, Pool};
+use crate::reused::Threads;
 
 /// Direct-mapped cache in front of [`Identities`], whose tables need a hash and a comparison of keys.
 #[derive(Debug)]
@@ -45,6 +46,14 @@ impl<Id: Copy> Cache<Id> {
         Some(self.last.2)
     }
 
+    /// Replaces the identity of a key.
+    fn set(&mut self, space: SpaceId, key: u64, id: Id) {
+        self.last = (key, space, id);
+        if let Some(entry) = self.entries.get_mut(Self::place(space, key)) {
+            *entry = self.last;
+        }
+    }
+
     /// Returns the slot of a key.
     #[inline(always)]
     const fn place(space: SpaceId, key: u64) -> usize {
@@ -70,6 +79,8 @@ impl<Id: Copy> Cache<Id> {
 pub(crate) struct Caches {
     functions: Cache<FunctionId>,
     threads: Cache<ThreadId>,
+    /// Threads that have run or ended.
+    pub(crate) reused: Threads,
     interrupts: Cache<InterruptId>,
 }
 
@@ -78,6 +89,7 @@ impl Default for Caches {
         Self {
             functions: Cache::new(FunctionId(0)),
             threads: Cache::new(ThreadId(0)),
+            reused: Threads::default(),
             interrupts: Cache::new(InterruptId(0)),
         }
     }
@@ -128,6 +140,8 @@ pub(crate) struct Sink<'a> {
     /// Parts of earlier events, for reuse.
     pub(crate) pool: &'a mut Pool,
     pub(crate) wanted: Wanted,
+    /// Event classes of the current stream class whose events are wanted with their details; `None` if all are.
+    pub(crate) built: Option<&'a [bool]>,
     pub(crate) stream: StreamId,
     /// Index of the stream among those of all traces.
     pub(crate) index: usize,
@@ -191,11 +205,19 @@ impl Sink<'_> {
     /// Adds a record whose meaning is this row.
     #[inline]
     pub(crate) fn common(&mut self, record: &kymo_ctf::Event<'_>, row: Row) {
-        if self.wanted >= Wanted::Everything {
+        if self.wanted >= Wanted::Everything && self.builds(record) {
             self.with_details(record, row);
         } else {
             self.batch.push(row);
         }
+    }
+
+    /// Whether the details of a record's class are wanted.
+    #[inline]
+    pub(crate) fn builds(&self, record: &kymo_ctf::Event<'_>) -> bool {
+        let class = record.class_index();
+        self.built
+            .is_none_or(|built| built.get(class).copied().unwrap_or(true))
     }
 
     /// Adds a record of unknown meaning.
@@ -207,7 +229,7 @@ impl Sink<'_> {
         thread: Option<ThreadId>,
     ) {
         let row = self.row(RowKind::Other).at(cpu, thread);
-        if self.wanted == Wanted::Meaning {
+        if self.wanted == Wanted::Meaning || !self.builds(record) {
             self.batch.push(row);
         } else {
             self.with_details(record, row);
@@ -237,8 +259,10 @@ impl Sink<'_> {
         (cpu, thread): (Option<Cpu>, Option<ThreadId>),
         named: Option<String>,
     ) {
+        let has_label = matches!(kind, EventKind::Marker { .. } | EventKind::Counter { .. });
+        let builds = named.is_some() || has_label || self.builds(record);
         let mut event = self.event_of(kind, cpu, thread);
-        if self.wanted > Wanted::Meaning {
+        if self.wanted > Wanted::Meaning && builds {
             let own = named.unwrap_or_else(|| name(record, self.pool));
             event.name = own.into();
             event.fields = (self.fields)(record, self.pool);
@@ -333,6 +357,25 @@ impl Sink<'_> {
         threads.get_again(space, number, || {
             Some(identities.thread(space, Tid(number)))
         })
+    }
+
+    /// Returns the thread that is created with this number, which an earlier one may have had.
+    pub(crate) fn created(&mut self, space: SpaceId, number: u64) -> ThreadId {
+        let reused = &self.caches.reused;
+        let thread = reused.created(self.identities, space, Tid(number));
+        self.caches.threads.set(space, number, thread);
+        thread
+    }
+
+    /// Returns the thread with this number in a process.
+    pub(crate) fn thread_in(&mut self, space: SpaceId, number: u64, process: u64) -> ThreadId {
+        let key = (space, Tid(number), process);
+        let reused = &mut self.caches.reused;
+        let thread = reused.of_process(self.identities, key);
+        // The cache has the latest thread with the number.
+        let latest = self.identities.thread(space, Tid(number));
+        self.caches.threads.set(space, number, latest);
+        thread
     }
 
     /// Returns the interrupt of this kind and number, if the number is valid.

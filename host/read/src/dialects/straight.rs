@@ -32,7 +32,7 @@ pub(super) struct Common<'c> {
 
 /// Takes records from the front of `events`, while they are entries or exits of cached functions in order of time.
 /// `calls` has the kind of each class.
-#[inline(never)]
+#[inline]
 pub(super) fn take<'a>(
     events: &mut EventIter<'a>,
     numbers: &Projected<'a>,
@@ -40,15 +40,31 @@ pub(super) fn take<'a>(
     sink: &mut Sink<'_>,
     calls: &[Option<Call>],
 ) {
+    match sink.built {
+        _ if sink.wanted < Wanted::Everything => {
+            take_rows::<false>(events, numbers, common, sink, (calls, &[]));
+        }
+        // Classes whose details are wanted are not for this path.
+        Some(built) => take_rows::<true>(events, numbers, common, sink, (calls, built)),
+        None => {}
+    }
+}
+
+/// [`take`]. `CHOSEN`: only of classes that are not `built`.
+#[inline(never)]
+fn take_rows<'a, const CHOSEN: bool>(
+    events: &mut EventIter<'a>,
+    numbers: &Projected<'a>,
+    common: Common<'_>,
+    sink: &mut Sink<'_>,
+    (calls, built): (&[Option<Call>], &[bool]),
+) {
     let (Some(mut last), Some(end)) = (sink.clock.last, sink.clock.end) else {
         return;
     };
     let Some(context) = ContextBytes::new(common.context) else {
         return;
     };
-    if sink.wanted >= Wanted::Everything {
-        return;
-    }
     let origin = sink.clock.origin;
     let place = sink.row(RowKind::Enter).at(common.cpu, common.thread);
     let known = sink.caches.known_functions(common.space);
@@ -58,6 +74,10 @@ pub(super) fn take<'a>(
         let Some(Some(call)) = calls.get(record.class_index()) else {
             break;
         };
+        let class = record.class_index();
+        if CHOSEN && built.get(class).copied().unwrap_or(true) {
+            break;
+        }
         let time = record.time_ns().and_then(|ns| ns.checked_sub(origin));
         let Some(time) = time.map(Time).filter(|time| *time >= last) else {
             break;

@@ -80,6 +80,8 @@ enum Rule {
     Ready,
     /// Event about a thread, which contains its name.
     Thread,
+    Create,
+    Abort,
     IsrEnter,
     IsrExit,
     /// Call of the function with this index in [`Zephyr::functions`].
@@ -229,7 +231,14 @@ impl Meanings for Zephyr {
             u32::try_from(cpu).ok().map(Cpu)
         });
         let subject = numbers.unsigned(THREAD).filter(|id| *id != 0);
-        let subject = subject.and_then(|id| sink.thread(self.spaces.machine, id));
+        let subject = subject.and_then(|id| match rule {
+            Rule::Create => Some(sink.created(self.spaces.machine, id)),
+            _ => sink.thread(self.spaces.machine, id),
+        });
+        if let (Rule::SwitchedIn | Rule::SwitchedOut | Rule::Abort, Some(thread)) = (rule, subject)
+        {
+            sink.caches.reused.was_there(thread);
+        }
         if has_text && let Some(thread) = subject {
             let mut texts = [None; 2];
             record.project(&self.texts, &mut texts);
@@ -312,7 +321,12 @@ impl Zephyr {
                     function.and_then(|(it, thumb)| sink.function_at(space, code(it, thumb)));
                 sink.row(RowKind::Exit).function(function)
             }
-            Rule::Ready | Rule::Marker | Rule::Thread | Rule::Other => return None,
+            Rule::Ready
+            | Rule::Marker
+            | Rule::Thread
+            | Rule::Create
+            | Rule::Abort
+            | Rule::Other => return None,
         })
     }
 }
@@ -342,6 +356,8 @@ fn rule<'m>(class: &'m EventClass, all: &[EventClass], calls: &mut Vec<&'m str>)
             return Rule::SwitchedOut;
         }
         "thread_ready" if has("thread_id") => return Rule::Ready,
+        "thread_create" if has("thread_id") => return Rule::Create,
+        "thread_abort" if has("thread_id") => return Rule::Abort,
         "isr_enter" => return Rule::IsrEnter,
         "isr_exit" | "isr_exit_to_scheduler" => return Rule::IsrExit,
         "named_event" if has("arg0") => return Rule::Marker,

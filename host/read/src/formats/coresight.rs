@@ -15,6 +15,7 @@
 //! Only transitions between functions become events. Instructions within a function only increment a count.
 
 mod follow;
+mod given;
 mod input;
 mod meaning;
 mod names;
@@ -22,6 +23,8 @@ mod program;
 mod software;
 mod source;
 mod unit;
+
+pub use given::GivenSymbols;
 
 use std::fs::File;
 use std::io::Read as _;

@@ -3,26 +3,30 @@
 //! A dialect defines the *meanings* of events ([`Dialect`]). Without one, they are [`EventKind::Other`], which is
 //! sufficient to list, count and export them.
 
-use std::collections::{HashMap, HashSet};
+mod machines;
+
+use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{self, Uuid};
+use kymo_ctf::metadata;
 use kymo_ctf::{
     Absence, DecodeError, DecodeErrorKind, GapKind, MAX_LEVELS, Message, Messages, Origin, Resume,
     Run, StreamError, Trace,
 };
 use kymo_event::{
-    Batch, Cpu, Cut, Damage, Event, EventKind, Gap, Identities, Moment, Space, SpaceId, StreamId,
-    StreamInfo, Time, TraceInfo, WallClock, Wanted,
+    Batch, Cpu, Cut, Damage, Event, EventKind, Gap, Moment, StreamId, StreamInfo, Time, TraceInfo,
+    WallClock, Wanted,
 };
 
-use crate::dialects::{Caches, Clock, Dialect, Sink, Spaces, env_text, export};
+use crate::dialects::{Built, Caches, Clock, Dialect, Sink, env_text, export};
 use crate::fields::Pool;
 use crate::formats::kymo::{self, Chosen};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
+
+use machines::Machines;
 
 /// Source of all CTF traces below a directory.
 struct CtfSource {
@@ -35,9 +39,13 @@ struct CtfSource {
     dialects: Vec<Dialect>,
     /// Caches of recent identities.
     caches: Caches,
+    /// Names of each stream's files.
+    files: Vec<Vec<String>>,
     /// Offset of the oldest packet in each stream's file, if the file was written as a ring.
     oldest: Vec<Option<u64>>,
     wanted: Wanted,
+    /// Events of each trace that are wanted with their details.
+    built: Vec<Built>,
     /// Parts of earlier events, for reuse.
     pool: Pool,
     /// Error that ended reading.
@@ -67,7 +75,8 @@ pub(crate) fn find(directory: &Path, options: &OpenOptions) -> Result<Vec<Trace>
         None => Trace::open_all(directory),
     };
     let traces = traces.map_err(|error| refusal(directory, error))?;
-    Ok(traces.into_iter().map(Trace::in_order).collect())
+    let traces = Trace::joined(traces).into_iter();
+    Ok(traces.map(Trace::in_order).collect())
 }
 
 /// Returns the error for a directory that cannot be opened.
@@ -170,6 +179,7 @@ pub(crate) fn open_traces(
     let mut dialects = Vec::new();
     let mut streams: Vec<Stream> = Vec::new();
     let mut oldest = Vec::new();
+    let mut files: Vec<Vec<String>> = Vec::new();
     let mut machines = Machines::default();
     let mut origins = Vec::new();
     for trace in traces {
@@ -177,12 +187,13 @@ pub(crate) fn open_traces(
         first.push(info.streams.len());
         for (index, name) in trace.stream_names().enumerate() {
             oldest.push(trace.oldest(index));
-            let name = match trace.name() {
+            let below = |name: &str| match trace.name() {
                 "" => name.to_owned(),
                 trace => format!("{trace}/{name}"),
             };
+            files.push(trace.files(index).map(below).collect());
             info.streams.push(StreamInfo {
-                name,
+                name: below(name),
                 space: spaces.code,
                 machine: spaces.machine,
                 ..StreamInfo::default()
@@ -226,7 +237,12 @@ pub(crate) fn open_traces(
     for stream in &mut info.streams {
         stream.without_switches = !tell.contains(&stream.machine);
     }
+    // What another trace knows of threads holds for all.
+    info.wall_times &= !info.shows_cpus();
     let origin = common_origin(&origins);
+    for ((trace, dialect), first) in traces.iter().zip(&dialects).zip(&first) {
+        machines::cover_switches(trace, dialect, *first, origin, &mut info.streams);
+    }
     streams.resize_with(info.streams.len(), || Stream {
         clock: Clock {
             origin,
@@ -267,8 +283,13 @@ pub(crate) fn open_traces(
         first,
         dialects,
         caches: Caches::default(),
+        files,
         oldest,
         wanted: options.wanted,
+        built: traces
+            .iter()
+            .map(|trace| Built::of(trace.metadata(), &options.events))
+            .collect(),
         pool: Pool::default(),
         failed: None,
         ended: false,
@@ -327,36 +348,6 @@ const fn decoders(threads: usize) -> usize {
     match threads {
         0 | 1 => 1,
         more => more - 1,
-    }
-}
-
-/// Machines of the traces, by the id of their clock and of the recording session. Two sessions follow each other, so
-/// calls that are open in one of them are not open in the other.
-#[derive(Default)]
-struct Machines(HashMap<(Uuid, Vec<String>), SpaceId>);
-
-/// Environment fields that distinguish LTTng's sessions.
-const OF_SESSION: [&str; 2] = ["trace_name", "trace_creation_datetime"];
-
-impl Machines {
-    /// Returns the namespaces of a trace.
-    fn spaces(&mut self, trace: &Trace, identities: &mut Identities) -> Spaces {
-        let code = identities.add_space(Space {
-            name: trace.name().to_owned(),
-            ..Space::default()
-        });
-        // A kernel and its processes use one clock, whose id is that of the machine's boot (LTTng).
-        let mut clocks = trace.metadata().clocks.iter();
-        let clock = clocks.find_map(|clock| clock.uuid);
-        let machine = match clock {
-            Some(clock) => {
-                let session = OF_SESSION.map(|name| env_text(trace.metadata(), name).unwrap_or(""));
-                let session = session.map(str::to_owned).to_vec();
-                *self.0.entry((clock, session)).or_insert(code)
-            }
-            None => code,
-        };
-        Spaces { code, machine }
     }
 }
 
@@ -427,6 +418,10 @@ impl CtfSource {
                     batch,
                     pool: &mut self.pool,
                     wanted: self.wanted,
+                    built: self
+                        .built
+                        .get(origin.trace)
+                        .and_then(|built| built.of_stream(events.packet().info().stream_class)),
                     stream: id,
                     index,
                     cpu: stream.cpu,
@@ -443,7 +438,9 @@ impl CtfSource {
                     GapKind::Packets => Gap::LostPackets {
                         packets: lost.count,
                     },
-                    GapKind::Events => Gap::Discarded { events: lost.count },
+                    GapKind::Events | GapKind::EarlierEvents => {
+                        Gap::Discarded { events: lost.count }
+                    }
                 };
                 // The gap is at the last event of its stream, in front of later events of other streams.
                 match stream.begun {
@@ -479,8 +476,10 @@ impl CtfSource {
         batch: &mut Batch,
     ) -> Result<(), ReadError> {
         let index = number(&self.first, *origin).unwrap_or(usize::MAX);
-        let info = self.info.streams.get(index);
-        let name = info.map_or_else(String::new, |info| info.name.clone());
+        let file = usize::try_from(error.file).unwrap_or(usize::MAX);
+        let files = self.files.get(index);
+        let name = files.and_then(|files| files.get(file).cloned());
+        let name = name.unwrap_or_default();
         let offset = error.offset / 8;
         if let DecodeErrorKind::Io(kind) = error.kind {
             return Err(ReadError::Io {
@@ -500,6 +499,11 @@ impl CtfSource {
             None => (offset, None),
         };
         if let Some(remark) = skipped.and_then(|skipped| skipped.unused(&name)) {
+            self.info.remarks.push(remark);
+            return Ok(());
+        }
+        if self.info.streams.len() > 1 && skipped.is_some_and(|it| it.is_other_file) {
+            let remark = format!("{name} is no stream of the trace: it has no packet");
             self.info.remarks.push(remark);
             return Ok(());
         }

@@ -20,6 +20,7 @@ mod fields;
 mod held;
 mod marks;
 mod meaning;
+mod numbered_calls;
 mod output;
 mod processes;
 mod sorter;

@@ -1,11 +1,11 @@
-//! The body of the fuzz target `input`, over fixtures and what is left of them after accidents.
+//! Body of the fuzz target `input`, on fixtures and on mutations of them.
 
 use std::fs;
 use std::path::Path;
 
 use kymo_read::fuzz_open;
 
-/// Changes bytes, cuts some out, doubles some; the same in every run.
+/// Changes, removes or duplicates bytes; the same in every run.
 fn accident(bytes: &mut Vec<u8>, random: &mut u64) {
     let mut below = |limit: usize| {
         *random = random
@@ -79,6 +79,6 @@ fn metadata_and_streams_of_every_kind_are_read_or_refused() {
     for way in [1, 2, 3, 4, 11] {
         survives(way, &seed, 25);
     }
-    // Without accidents it is a trace.
+    // Without mutations it is a valid trace.
     fuzz_open(&[&[3][..], &seed].concat()).expect("a temporary directory");
 }

@@ -1,5 +1,5 @@
-//! What we write, another reader takes: babeltrace2 reads our trace directories without a
-//! warning, and finds the same events at the same times.
+//! Comparison with another reader: babeltrace2 reads our trace directories without a warning, and finds the same events
+//! at the same times.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use kymo_fixtures::recorder::{TEXT_BASE, identity, layouts, small};
 use kymo_fixtures::{babeltrace, missing};
 use kymo_read::kymo::{Dump, Program, write_trace};
 
-/// Every layout through `command`.
+/// Compares every layout, with this babeltrace2.
 fn every_layout(command: &Path) {
     for layout in layouts() {
         let (bytes, count) = small(layout);

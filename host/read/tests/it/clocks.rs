@@ -1,4 +1,4 @@
-//! Dates, and processors whose clocks differ.
+//! Dates, and CPUs with different clocks.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,11 +13,11 @@ use kymo_wire::event::PacketHeader;
 const S: u64 = 1_000_000_000;
 /// 2026-11-21T17:20:05Z
 const START: u64 = 1_795_281_605 * S;
-/// Ticks a second.
+/// Ticks per second.
 const HZ: u64 = 25_000_000;
 
-/// Two processors that say in turn which they are, twenty milliseconds apart, and the time of day every
-/// second. The clock of the second is a second and a half ahead, and 80 parts in a million fast.
+/// Two CPUs that alternately record a marker, every 20 ms, and the wall-clock time every second. The clock of the
+/// second CPU is 1.5 s ahead and 80 ppm fast.
 fn two_processors() -> Vec<u8> {
     let mut streams = [0, 1].map(|cpu| Encoder::new(CORTEX_M, cpu, 0x20));
     for turn in 0..250u64 {
@@ -71,7 +71,7 @@ fn processors_come_into_one_order_and_events_have_dates() {
                 uncertainty_ns: correction.uncertainty_ns,
             }
         );
-        // To a tick, which is 40 ns.
+        // Accurate to a tick, which is 40 ns.
         assert!(correction.uncertainty_ns < 100, "{correction:?}");
         assert!(
             (correction.first_ns + 1_500_001_600).abs() < 100,
@@ -91,7 +91,7 @@ fn clocks_in_common_and_clocks_without_a_date_stay_as_they_are() {
         let mut streams = [0, 1].map(|cpu| Encoder::new(CORTEX_M, cpu, 0x20));
         for turn in 0..100u64 {
             let stream = &mut streams[turn as usize % 2];
-            // What is read of the day's clock strays by up to 60 us; events are 40 us apart.
+            // The wall-clock readings have an error of up to 60 us, and events are 40 us apart.
             let strays = turn * 7919 % 60_000;
             if dates && turn % 10 < 2 {
                 stream.record(
@@ -141,7 +141,7 @@ fn other_readers_show_the_date_of_what_is_kept() {
         first.starts_with("[2026-11-21 17:20:05.000000000]"),
         "{first}"
     );
-    // Without its streams the directory still tells when it began.
+    // Without its streams the directory still contains the date of the start.
     std::fs::remove_file(folder.path().join("cpu0")).unwrap();
     std::fs::remove_file(folder.path().join("cpu1")).unwrap();
     let source = open(folder.path(), &OpenOptions::default()).unwrap();
@@ -154,7 +154,7 @@ fn what_comes_live_is_put_into_order_by_what_is_known_so_far() {
     let bytes = two_processors();
     let options = OpenOptions::default();
     let mut live = Live::of_target(&identity(CORTEX_M), "test", None, &options).unwrap();
-    // The packets of both, in the order in which they were completed: about as they come.
+    // The packets of both CPUs in the order of their ends, which is about the order in which they arrive.
     let mut packets = Vec::new();
     let mut rest = &bytes[..];
     while let Some(header) = PacketHeader::read(CORTEX_M, rest) {
@@ -185,7 +185,7 @@ fn what_comes_live_is_put_into_order_by_what_is_known_so_far() {
     };
     let values: Vec<u64> = found.iter().filter_map(value).collect();
     assert_eq!(values.len(), 250);
-    // Before both have recorded a time of day, one may be ahead; then all rise.
+    // Before both have recorded a wall-clock time, one may be ahead; afterwards the order is right.
     let rising = values.windows(2).filter(|pair| pair[0] < pair[1]).count();
     assert!(rising >= 249 - 2, "{values:?}");
 }

@@ -1,4 +1,4 @@
-//! Hardware trace as events: every instruction belongs to a function, and calls nest as the programs' do.
+//! Hardware trace, read as events: every instruction belongs to a function, and calls nest as in the program.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use kymo_event::{Batch, Damage, Event, EventKind, TimeUnit, TraceInfo};
 use kymo_read::{Events, OpenOptions, Source, open};
 use kymo_symbols::Symbols;
 
-/// The folder of CoreSight captures; `None`, said aloud, where it is not.
+/// The folder of CoreSight captures; `None`, with a message, if it is missing.
 fn captures() -> Option<PathBuf> {
     let named = std::env::var_os("KYMO_DATA").map(PathBuf::from);
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
@@ -74,13 +74,14 @@ fn table(folder: &Path, name: &str) -> (BTreeMap<String, [u64; 3]>, TraceInfo) {
 #[test]
 fn self_times_are_the_instructions_that_ran() {
     let Some(folder) = captures() else { return };
-    // The counts are OpenCSD's and perf's, except for ptm-tc2-raw, where perf says 59,238: it does not give the decoder
-    // the registers that say there is a return stack.
+    // The counts are those of OpenCSD and perf, except for r5f-freertos, of which OpenCSD counts a cancelled instruction, and
+    // for ptm-tc2-raw: perf prints 59,238, because it does not give
+    // the decoder the registers that report a return stack.
     for (name, instructions) in [
         ("snapshots/ricsec-fib-1", 77_438),
         ("snapshots/ricsec-branches-1", 74_912),
         ("snapshots/001-ack_test", 90_654),
-        ("snapshots/r5f-freertos", 232_205),
+        ("snapshots/r5f-freertos", 232_204),
         ("snapshots/tc2-ptm-rstk-t32", 192_073),
         ("perf/ricsec-fib-1.perf.data", 77_438),
         ("perf/ptm-tc2-raw.perf.data", 192_073),
@@ -90,7 +91,7 @@ fn self_times_are_the_instructions_that_ran() {
     ] {
         let (table, info) = table(&folder, name);
         let sum: u64 = table.values().map(|[_, _, own]| own).sum();
-        // The unit of ricsec's sends timestamps.
+        // The trace unit of ricsec's captures sends timestamps, so times are ticks.
         if name.contains("ricsec") {
             assert_eq!(info.unit, TimeUnit::Ticks, "{name}");
         } else {
@@ -114,7 +115,8 @@ fn functions_of_a_real_time_system_nest() {
     let [_, total, own] = row("xTaskResumeAll");
     let [.., enter] = row("vTaskEnterCritical");
     let [.., exit] = row("vTaskExitCritical");
-    // Of the 1040 sections, 1038 are those of resuming, all alike; the others are of the tick's handler.
+    // 1038 of the 1040 critical sections belong to xTaskResumeAll, and are all equal; the others belong to the tick
+    // handler.
     assert_eq!(total, own + enter / 1040 * 1038 + exit / 1040 * 1038);
 }
 
@@ -127,7 +129,8 @@ fn time_beside_a_loss_is_not_made_up() {
     ] {
         let (table, info) = table(&folder, name);
         let sum: u64 = table.values().map(|[_, _, own]| own).sum();
-        // 85 overflows, and no symbols of what ran: in which function it goes on behind one is not certain before the next step.
+        // 85 overflows, and no symbols of the code: the function that runs after an overflow is not certain before the
+        // next call or return.
         assert!(sum < 31_566 && sum > 25_000, "{name}: {sum}");
         let reported = ("instructions".to_owned(), "31566".to_owned());
         assert!(info.about.contains(&reported), "{name}: {:?}", info.about);
@@ -211,7 +214,8 @@ fn an_itm_tells_interrupts_values_and_text() {
     assert!(isr.count() > 0 && count("pc_sample") > 0 && count("value") > 0);
 }
 
-/// 8-bit writes of a port are joined to lines. One that nothing ends stands where its last byte was, not where the trace ends.
+/// 8-bit writes to a port are joined to lines. A line without an end has the time of its last byte, not of the trace's
+/// end.
 #[test]
 fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
     let synchronization = [0, 0, 0, 0, 0, 0x80];
@@ -239,7 +243,7 @@ fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
     assert_eq!(uncertain, None);
 }
 
-/// What software says in a stream without frames: when, and the text or value.
+/// Times and texts or values of the software's messages in a stream without frames.
 fn printed(protocol: &str, bytes: &[u8]) -> (Vec<(i64, String)>, TraceInfo) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("said.bin");
@@ -265,14 +269,14 @@ fn printed(protocol: &str, bytes: &[u8]) -> (Vec<(i64, String)>, TraceInfo) {
     (found, source.info().clone())
 }
 
-/// Libraries write text to port 0 in words, as far as it is long enough. Other ports have values.
+/// Libraries write text to port 0 in words as long as enough bytes remain. Other ports have values.
 #[test]
 fn text_of_port_0_may_be_written_in_words() {
     let writes = [
         &[0x03, b'h', b'e', b'l', b'l'][..],
         &[0x03, b'o', b' ', b'w', b'o'],
         &[0x02, b'r', b'l', 0x01, b'd', 0x01, b'\n'],
-        // A number, and one that looks like text on port 1.
+        // A number on port 0, and on port 1 one that looks like text.
         &[0x03, 1, 2, 0, 0, 0x0b, b'a', b'b', b'c', b'd'],
     ];
     let bytes = [&[0, 0, 0, 0, 0, 0x80][..], &writes.concat()].concat();
@@ -281,7 +285,7 @@ fn text_of_port_0_may_be_written_in_words() {
     assert_eq!(found, ["\"hello world\"", "0x201", "0x64636261"]);
 }
 
-/// Bytes of a source in frames of a formatter, 14 of them in each.
+/// Bytes of a source in formatter frames, 14 in each.
 fn framed(id: u8, bytes: &[u8]) -> Vec<u8> {
     let frame = |bytes: &[u8]| {
         let mut frame = [0; 16];
@@ -296,7 +300,7 @@ fn framed(id: u8, bytes: &[u8]) -> Vec<u8> {
     bytes.chunks_exact(14).flat_map(frame).collect()
 }
 
-/// The trace of instructions has the exceptions of its core, and a DWT says them again.
+/// Instruction trace contains the exceptions of its core, which a DWT of the same core reports as well.
 #[test]
 fn exceptions_of_a_dwt_are_markers_where_instructions_are_traced() {
     let itm = [
@@ -325,7 +329,7 @@ fn exceptions_of_a_dwt_are_markers_where_instructions_are_traced() {
     }
 }
 
-/// A target that was reset begins to count again.
+/// The timestamps of a target restart after a reset.
 #[test]
 fn timestamps_that_go_back_are_remarked() {
     // D8MTS of master 0, channel 0, at 0x50, 0x60 and 0x10.
@@ -341,7 +345,7 @@ fn timestamps_that_go_back_are_remarked() {
     assert!(!printed_so(&packets[..9]));
 }
 
-/// Only UTF-8 is text. Other bytes keep their numbers.
+/// Only UTF-8 is text. Other bytes are shown as numbers.
 #[test]
 fn bytes_that_are_no_text_are_values() {
     let written = |bytes: &[u8]| -> Vec<u8> {
@@ -354,7 +358,7 @@ fn bytes_that_are_no_text_are_values() {
         ("5 \u{20ac}\n".as_bytes(), &["\"5 \u{20ac}\""]),
         ("\u{20ac}".as_bytes(), &["\"\u{20ac}\""]),
         ("\u{1f600} ok\n".as_bytes(), &["\"\u{1f600} ok\""]),
-        // The beginning of a character, and no more of it.
+        // An incomplete character.
         (b"\xc3A\n\xe2\x82", &["0xc3", "\"A\"", "0xe2", "0x82"]),
     ] {
         let (found, _) = printed("ITM", &written(bytes));
@@ -386,10 +390,10 @@ fn bytes_that_are_no_text_are_values() {
 #[test]
 fn times_are_looked_for_where_registers_do_not_tell_of_them() {
     let Some(folder) = captures() else { return };
-    // TRCCONFIGR is 0, and timestamps come nevertheless.
+    // TRCCONFIGR is 0, but the trace contains timestamps.
     let (_, info) = events(&folder, "snapshots/ricsec-fib-1");
     assert_eq!(info.unit, TimeUnit::Ticks);
-    // Timestamps of which bit 63 is set are no times of events.
+    // Timestamps with bit 63 set don't fit into the times of events.
     let (events, info) = events(&folder, "snapshots/ts_bit64_set");
     let times: Vec<i64> = events.iter().map(|event| event.time.0).collect();
     assert!(times.iter().all(|time| *time > 1 << 62), "{times:?}");
@@ -404,7 +408,7 @@ fn times_are_looked_for_where_registers_do_not_tell_of_them() {
 #[test]
 fn messages_are_counted_as_the_reference_tool_lists_them() {
     let Some(folder) = captures() else { return };
-    // Elements of its listings, the beginning and the end among them.
+    // Number of elements in the reference's listings, including the begin and the end.
     for (name, elements) in [
         ("stm_only", 6281),
         ("stm-issue-27", 163),
@@ -451,7 +455,7 @@ fn a_recording_that_was_cut_says_so() {
     let whole = std::fs::read(folder.join("perf/ricsec-fib-1.perf.data")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cut.perf.data");
-    // In the middle of its trace, of a record, and where only what stands behind the records is missing.
+    // Cut in the middle of the trace, within a record, and after the last record.
     let damage = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         let source = open(&path, &OpenOptions::default()).unwrap_or_else(|e| panic!("{e}"));
@@ -464,7 +468,7 @@ fn a_recording_that_was_cut_says_so() {
     for length in [8000, end - 4] {
         let found = damage(&whole[..length]);
         assert_eq!(found[0].offset, length as u64);
-        // Where its trace is cut, a frame may be.
+        // A cut within the trace may also cut a frame.
         let is_frame = |damage: &Damage| damage.message.contains("ends within a frame");
         assert!(found[1..].iter().all(is_frame), "{found:?}");
     }

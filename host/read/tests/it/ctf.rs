@@ -1,5 +1,5 @@
-//! CTF traces of other tracers, out of the shared collection: as many events as babeltrace2 finds,
-//! and damage reported where it stops.
+//! CTF traces of other tracers, from the shared collection: the same number of events as in babeltrace2, and damage
+//! reported where babeltrace2 stops.
 
 use kymo_event::{EventKind, Gap, Value, Wanted};
 use kymo_fixtures::captures;
@@ -16,7 +16,7 @@ fn as_many_events_as_babeltrace2_finds() {
     let mut other = Vec::new();
     for (name, case) in cases.as_object().unwrap() {
         let trace = folder.join(name).join("trace");
-        // Those of babeltrace's live protocol are no directories of traces.
+        // Cases of babeltrace's live protocol are no trace directories.
         if case["ctf"] != 1 || !trace.is_dir() || name.contains("ctf1-live-") {
             continue;
         }
@@ -32,7 +32,7 @@ fn as_many_events_as_babeltrace2_finds() {
         read += 1;
         let theirs = &case["bt20"];
         if case["expect"] == "fail" {
-            // Metadata that nobody may accept is `kymo-ctf`'s to refuse; here it is about streams.
+            // Tests of `kymo-ctf` cover invalid metadata; this test is about streams.
             if theirs["rc"] != 0 && summary.errors.is_empty() {
                 other.push(format!("{name}: no error, {} events", summary.events));
             }
@@ -103,7 +103,7 @@ fn what_a_tracer_lost_is_told() {
     assert!(gaps("lttng213-ctf1-overwrite").iter().any(overwritten));
 }
 
-/// A packet of CTF: its head of 12 bytes, and events that say so themselves.
+/// A CTF packet: a header of 12 bytes, and encoded events.
 fn packet(number: u8, events: &[u8]) -> Vec<u8> {
     let size = (12 + events.len() as u32) * 8;
     let mut packet = 0xc1fc_1fc1u32.to_le_bytes().to_vec();
@@ -113,19 +113,21 @@ fn packet(number: u8, events: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// Metadata with a magic number, and one event.
+const METADATA: &str = "/* CTF 1.8 */
+    typealias integer { size = 32; align = 8; } := word;
+    trace { major = 1; minor = 8; byte_order = le; packet.header := struct { word magic; }; };
+    stream {
+        packet.context := struct { word packet_seq_num; word packet_size; };
+        event.header := struct { integer { size = 8; } id; };
+    };
+    event { id = 1; name = one; fields := struct { integer { size = 8; } n; }; };";
+
 #[test]
 fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
-    const METADATA: &str = "/* CTF 1.8 */
-        typealias integer { size = 32; align = 8; } := word;
-        trace { major = 1; minor = 8; byte_order = le; packet.header := struct { word magic; }; };
-        stream {
-            packet.context := struct { word packet_seq_num; word packet_size; };
-            event.header := struct { integer { size = 8; } id; };
-        };
-        event { id = 1; name = one; fields := struct { integer { size = 8; } n; }; };";
     let folder = tempfile::tempdir().unwrap();
     let mut stream = packet(0, &[1, 10, 1, 11]);
-    // An event of a class that nobody knows, behind one that is whole.
+    // An event of an unknown class, after an intact one.
     stream.extend(packet(1, &[1, 12, 9, 9, 9]));
     stream.extend(packet(2, &[1, 13]));
     std::fs::write(folder.path().join("metadata"), METADATA).unwrap();
@@ -145,7 +147,7 @@ fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
             .collect()
     };
     let reported = read();
-    // The second packet begins at byte 16, its damaged event 14 bytes on; the third at 33.
+    // The second packet begins at byte 16, its damaged event 14 bytes later; the third at 33.
     assert_eq!(reported.len(), 5, "{reported:?}");
     let damage = &reported[3];
     assert!(
@@ -153,7 +155,7 @@ fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
         "{damage}"
     );
     assert!(damage.contains("unknown event class 9"), "{damage}");
-    // The wrong byte may as well be in the event before.
+    // The wrong byte may also be in the event before.
     let doubt =
         "the event of this packet before it is counted, although a wrong byte may lie in it";
     assert!(damage.contains(doubt), "{damage}");
@@ -162,8 +164,32 @@ fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
     }
 }
 
-/// A file of packet heads and nothing else is damaged everywhere. What is known of that has bounds: the first places are
-/// listed, of the others there is the number.
+#[test]
+fn a_file_beside_the_streams_that_is_none_is_no_damage() {
+    for (content, is_damage) in [
+        (&b"[mapping]\nenter = \"func_entry\"\n"[..], false),
+        (&[0; 64], true),
+        (&packet(0, &[1, 10])[1..], true),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("metadata"), METADATA).unwrap();
+        std::fs::write(folder.path().join("stream"), packet(0, &[1, 10])).unwrap();
+        std::fs::write(folder.path().join("map.toml"), content).unwrap();
+        let mut source = open(folder.path(), &OpenOptions::default()).unwrap();
+        let summary = Summary::of(&mut *source);
+        assert_eq!(summary.events, 1);
+        let info = source.info();
+        assert_eq!(info.damaged_places() > 0, is_damage, "{:?}", info.damage);
+        let named = info
+            .remarks
+            .iter()
+            .any(|it| it.starts_with("map.toml is no stream"));
+        assert_eq!(named, !is_damage, "{:?}", info.remarks);
+    }
+}
+
+/// A file with only magic numbers is damaged everywhere. The list of damaged places is limited: the first ones are
+/// listed, the others only counted.
 #[test]
 fn places_of_damage_without_end_are_counted() {
     const METADATA: &str = "/* CTF 1.8 */
@@ -194,7 +220,7 @@ fn places_of_damage_without_end_are_counted() {
     assert_eq!(info.damaged_places(), gaps as u64);
 }
 
-/// Such times would be 0, in every view.
+/// Without the refusal such times would be 0 everywhere.
 #[test]
 fn clocks_whose_times_do_not_fit_are_refused() {
     let metadata = |offset: &str| {
@@ -225,7 +251,7 @@ fn clocks_whose_times_do_not_fit_are_refused() {
         read("offset_s = 1700000000;").unwrap(),
         1_700_000_000_000_000_005
     );
-    // One makes up for the other.
+    // The sum of both offsets fits.
     let offsets = "offset_s = 9300000000; offset = -9200000000000000000;";
     assert_eq!(read(offsets).unwrap(), 100_000_000_000_000_005);
     for offset in [

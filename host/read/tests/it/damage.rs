@@ -1,5 +1,4 @@
-//! Losses and damage: everything that is there comes out, and everything that is not is reported, with
-//! its place and size.
+//! Losses and damage: all intact events are read, and all others are reported with position and size.
 
 use kymo_event::{Duration, Event, EventKind, Gap, Wanted};
 use kymo_fixtures::recorder::{
@@ -9,7 +8,7 @@ use kymo_read::kymo::{Dump, Program, open_dump, write_raw, write_trace};
 use kymo_read::{OpenOptions, Source, Summary, open};
 use proptest::prelude::*;
 
-/// The gaps of a source, with the stream they are in and how many events came before.
+/// The gaps of a source, with their stream and the number of preceding events.
 fn gaps(source: &mut dyn Source) -> Vec<(u32, usize, Gap)> {
     let mut before = std::collections::HashMap::<u32, usize>::new();
     let mut gaps = Vec::new();
@@ -41,7 +40,7 @@ fn losses_have_their_place_and_size() {
             ]
         );
     });
-    // A clear in between: the sequence begins anew.
+    // The recording was cleared in between, so sequence numbers restart.
     every_way(CORTEX_M, &dump(&[0, 1, 0]), &mut |source| {
         assert_eq!(
             gaps(source),
@@ -90,7 +89,7 @@ fn interrupts_that_are_served_behind_a_loss_are_told() {
     let lost = |packets| Gap::LostPackets {
         packets: Some(packets),
     };
-    // Where nothing is lost, their entries are in the trace.
+    // Without a loss the entries of the interrupts are in the trace.
     for (kept, wanted) in [
         (&[0, 1, 2, 3][..], vec![]),
         (
@@ -156,7 +155,7 @@ fn damage_in_the_middle_costs_only_what_is_damaged() {
         ]
     );
     assert_eq!(listed, Some((2 * size as u64, message.to_owned())));
-    // A hole, known: the head and three events of packet 2, and the end of packet 4 are left.
+    // A reported hole: the header and three events of packet 2, and the end of packet 4 remain.
     let start = size * 2 + 44 + 11;
     let end = size * 4 + 10;
     let (found, _) = read(
@@ -171,7 +170,7 @@ fn damage_in_the_middle_costs_only_what_is_damaged() {
     };
     let lost = Gap::LostPackets { packets: Some(2) };
     assert_eq!(found, [(0, 16 + 3, damage), (0, 16 + 3, lost)]);
-    // The same unknown: zeros.
+    // The same hole, not reported: zeros.
     let mut bytes = whole.clone();
     bytes[start..end].fill(0);
     let (found, _) = read(bytes, &[]);
@@ -180,12 +179,12 @@ fn damage_in_the_middle_costs_only_what_is_damaged() {
         found.last().unwrap().2,
         Gap::LostPackets { packets: Some(2) }
     );
-    // The same bytes are not there at all: the next packet begins inside of packet 2, of which any bytes may be missing.
+    // The bytes are removed: the next packet begins within packet 2, of which any bytes may be missing.
     let mut bytes = whole.clone();
     bytes.drain(start..size * 5);
     let (found, _) = read(bytes, &[]);
     assert_eq!(found[0].1, 16, "{found:?}");
-    // A size that no memory has.
+    // A size larger than any memory.
     let mut bytes = whole;
     bytes[size * 9 + 36..size * 9 + 40].copy_from_slice(&0xFFFF_FFF8u32.to_le_bytes());
     let (found, listed) = read(bytes, &[]);
@@ -200,7 +199,7 @@ fn damage_in_the_middle_costs_only_what_is_damaged() {
     );
 }
 
-/// A wrong byte is noticed some records behind it, if it is: what was read in between may be of functions that never ran.
+/// A wrong byte is detected some records later or not at all. The events in between may be of functions that never ran.
 #[test]
 fn no_event_is_taken_out_of_a_packet_that_is_found_to_be_damaged() {
     let mut stream = Encoder::new(CORTEX_M, 0, 1);
@@ -251,7 +250,7 @@ fn no_event_is_taken_out_of_a_packet_that_is_found_to_be_damaged() {
                         "{message}"
                     );
                 } else {
-                    // It is a record like others.
+                    // The damaged record is also a valid one.
                     assert_eq!(damage.len(), 0);
                 }
             }
@@ -263,7 +262,7 @@ fn no_event_is_taken_out_of_a_packet_that_is_found_to_be_damaged() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens to the bytes: no panic, the reading ends, and it says when it left out.
+    /// For any damage: no panic, the reading ends, and omitted bytes are reported.
     #[test]
     fn damage_is_told_and_never_fatal(
         layout in prop::sample::select(layouts()),
@@ -285,9 +284,9 @@ proptest! {
         let options = OpenOptions::default();
         let mut source = open_dump(&identity, bytes.clone(), &[], "test", &options).unwrap();
         let summary = Summary::of(&mut *source);
-        // Changed bits can make one long record several short ones; but never more than fit.
+        // Damage can split one long record into several short ones, but no more than fit into it.
         prop_assert!(summary.events <= events * 16);
-        // What was kept of it reads back as the same events, and without complaint.
+        // A stored copy contains the same events and no damage.
         let dump = Dump { identity: &identity, bytes: &bytes, missing: &[], target: "test" };
         let mut raw = Vec::new();
         let written = write_raw(&mut raw, &dump).unwrap();

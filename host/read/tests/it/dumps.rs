@@ -1,4 +1,4 @@
-//! Dumps of Zephyr's instrumentation, made as a target would, and what is read from them.
+//! Generator of dumps of Zephyr's instrumentation, and helpers to read them.
 #![allow(dead_code, reason = "every test binary uses another part of it")]
 
 use kymo_event::{Event, EventKind, Gap, TraceInfo};
@@ -14,7 +14,7 @@ pub fn read_bytes(bytes: &[u8]) -> (TraceInfo, Vec<Event>) {
     (source.info().clone(), events)
 }
 
-/// A record of a target, called from a little further on.
+/// A record of a target, whose call site is a few bytes after the callee's address.
 pub fn record(
     layout: &Layout,
     kind: RecordType,
@@ -36,7 +36,7 @@ pub fn record(
     kymo_fixtures::zephyr_records::record(layout, &record)
 }
 
-/// Entries and exits in turn.
+/// Alternates between entries and exits.
 pub const fn kind(n: u64) -> RecordType {
     if n.is_multiple_of(2) {
         RecordType::Entry
@@ -45,7 +45,7 @@ pub const fn kind(n: u64) -> RecordType {
     }
 }
 
-/// A call every two microseconds, from the second record on.
+/// Alternating entries and exits, one record per microsecond.
 pub fn calls(count: u64, thread: (u64, &[u8])) -> Vec<Vec<u8>> {
     let record = |n: u64| {
         let callee = CODE + n / 2 % 7 * 0x40;
@@ -54,7 +54,7 @@ pub fn calls(count: u64, thread: (u64, &[u8])) -> Vec<Vec<u8>> {
     (2..count + 2).map(record).collect()
 }
 
-/// What gaps tell, and how many other events there are.
+/// The number of other events, and the gaps.
 pub fn gaps(bytes: &[u8]) -> (usize, Vec<Gap>) {
     let (_, events) = read_bytes(bytes);
     let all = events.len();
@@ -68,5 +68,5 @@ pub fn gaps(bytes: &[u8]) -> (usize, Vec<Gap>) {
 
 pub const CODE: u64 = 0x4000_1000;
 
-/// A thread with its name.
+/// A thread's id and name.
 pub const MAIN: (u64, &[u8]) = (0x2000_0100, b"main");

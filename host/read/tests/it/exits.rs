@@ -1,5 +1,4 @@
-//! Exits that do not say which function they leave: the reader knows it all the same, or says that
-//! it does not.
+//! Exits without a function: the reader derives the function from the entries, or reports that it is unknown.
 
 use kymo_event::{Event, EventKind, Gap};
 use kymo_fixtures::names::address;
@@ -8,7 +7,7 @@ use kymo_read::kymo::open_dump;
 use kymo_read::{OpenOptions, Source};
 use kymo_wire::event::{ByteOrder, EventId, Form, PacketHeader, Shape};
 
-/// The functions of enters and exits, by number; -1 for an exit whose function is not known.
+/// The functions of entries and exits, by number; -1 for an exit whose function is not known.
 fn calls(source: &mut dyn Source) -> Vec<(bool, i64)> {
     let events = events(source);
     let number = |function| (address(source.info(), function).0 - TEXT_BASE) as i64 / 2;
@@ -20,7 +19,7 @@ fn calls(source: &mut dyn Source) -> Vec<(bool, i64)> {
     events.iter().filter_map(call).collect()
 }
 
-/// A packet of records that are given as bytes, all of one moment whose low bits are 0.
+/// A packet of encoded records, all at one time whose low bits are 0.
 fn packet(sequence: u32, flags: u8, thread: u64, records: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![0; CORTEX_M.header_bytes()];
     bytes.extend(records.concat());
@@ -77,7 +76,7 @@ fn names_of_exits_survive_packet_borders_switches_and_losses() {
     every_way(CORTEX_M, &bytes, &mut |source| {
         assert_eq!(calls(source), wanted);
     });
-    // Where the entries are overwritten, exits still have their names.
+    // If the entries are overwritten, exits still have their functions.
     assert!(stream.packets.len() >= 3, "several packets");
     let last = stream.packets.last().unwrap();
     let options = OpenOptions::default();

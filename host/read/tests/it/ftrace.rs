@@ -1,4 +1,4 @@
-//! Captures of ftrace as events.
+//! Captures of ftrace, read as events.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use kymo_fixtures::captures;
 use kymo_ftrace::{Lost, Records, Step, Trace};
 use kymo_read::{Events, OpenOptions};
 
-/// The trace.dat files of the captures.
+/// The trace.dat captures.
 const DATS: [&str; 6] = [
     "amd64/dat/events-mono.dat",
     "amd64/dat/function-v7.dat",
@@ -18,7 +18,7 @@ const DATS: [&str; 6] = [
     "arm64/fg-v7.dat",
 ];
 
-/// A capture as a file.
+/// Writes a capture as a file, and returns its path.
 fn file(folder: &Path, name: &str, to: &Path) -> Option<PathBuf> {
     let bytes = captures::unpacked(&folder.join(name))?;
     let path = to.join(name.replace('/', "-"));
@@ -130,7 +130,7 @@ fn events_happen_in_one_order_whatever_is_wanted_of_them() {
     }
 }
 
-/// Count and time of each function: a stack for each task, and nothing else.
+/// Count and total time of each function. Only calls within one task are matched.
 type Totals = HashMap<String, (u64, i64)>;
 
 fn recomputed(trace: &Trace, bytes: &[u8]) -> Totals {
@@ -164,7 +164,7 @@ fn recomputed(trace: &Trace, bytes: &[u8]) -> Totals {
                 trace.scope().field(field, record.data)
             };
             let (begin, end) = (time("calltime"), time("rettime"));
-            // The exit is that of another call, or its entry was recorded long after the call began.
+            // The exit belongs to another call, or its entry was recorded long after the call began.
             if !(0..100_000).contains(&entered.wrapping_sub(begin)) {
                 continue;
             }
@@ -224,10 +224,11 @@ fn calls_are_those_of_a_plain_recomputation() {
                 _ => {}
             }
         }
-        // Idle tasks share a number in the plain one: of two CPUs in one of its stacks it loses some.
+        // The simple count loses some calls of the idle tasks, because all CPUs' idle tasks share one number and so one
+        // stack.
         for (function, (count, total)) in &expected {
             let ours = totals.get(function).copied().unwrap_or_default();
-            // Where an interrupt came before the record of an entry, the call begins behind it.
+            // If an interrupt occurred before the entry was recorded, the call begins after it.
             assert!(
                 ours.0 >= *count && ours.1 + 100_000 >= *total,
                 "{name} {function}: {ours:?}"
@@ -282,7 +283,7 @@ fn calls_begin_and_end_when_their_exits_say() {
                 _ => {}
             }
         }
-        // Those whose entries are missing or were recorded long after the call began.
+        // Calls whose entries are missing, or were recorded long after the call began.
         assert!(
             others <= most && others * 100 < exits + 100,
             "{name}: {others} of {exits}"
@@ -290,7 +291,7 @@ fn calls_begin_and_end_when_their_exits_say() {
     }
 }
 
-/// A copy of what tracefs has, as the captures have it: packed, in the layout that `to` wants.
+/// Copies the contents of tracefs from the captures into the layout that `to` requires.
 fn tracefs(folder: &Path, to: &Path, raw: impl Fn(u32) -> PathBuf) -> Option<()> {
     let from = folder.join("amd64/raw");
     let copied = std::process::Command::new("cp")
@@ -334,7 +335,7 @@ fn raw_pages_are_the_text_of_the_same_buffer() {
             return;
         }
         let (events, info) = events(scratch.path());
-        // What the kernel itself counted.
+        // The kernel's own counts.
         for (cpu, count) in [(0, 15_398), (1, 15_345)] {
             let of_cpu = events
                 .iter()
@@ -377,7 +378,7 @@ fn the_tracefs_of_a_running_kernel_is_not_read() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::create_dir(scratch.path().join("events")).unwrap();
     std::fs::write(scratch.path().join("events/header_page"), "field").unwrap();
-    // Files of tracefs have no size, whatever there is to read.
+    // Files of tracefs have size 0, even if they can be read.
     for name in ["tracing_on", "per_cpu/cpu0/trace_pipe_raw"] {
         std::fs::write(scratch.path().join(name), "").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Arguments and returned values in the kernel's text.
+//! Arguments and return values in the kernel's text.
 
 use kymo_event::Wanted;
 use kymo_read::{Events, OpenOptions};

@@ -1,4 +1,4 @@
-//! Calls as they are rebuilt from ftrace's records, against the depths that the kernel recorded.
+//! Comparison of the calls that are rebuilt from ftrace's records with the depths that the kernel recorded.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ fn number(event: &Event, name: &str) -> u64 {
     }
 }
 
-/// A task: a thread, or what runs without one on a CPU.
+/// A task: a thread, or the execution without a thread on a CPU.
 type Task = (Option<ThreadId>, Option<Cpu>);
 
 fn task(event: &Event) -> Task {
@@ -26,7 +26,7 @@ fn task(event: &Event) -> Task {
     }
 }
 
-/// A call with its ends: the function, its beginning, its end.
+/// A complete call: the function, begin and end.
 type Whole = (FunctionId, Time, Time);
 
 #[test]
@@ -67,7 +67,7 @@ fn calls_are_as_deep_as_the_kernel_recorded() {
                     rebuilt.push((function, end.begin.unwrap(), end.time));
                 }
                 Step::End(end) if end.how == How::Repaired(Repair::Lost) => lost += 1,
-                // No call of these ends by a jump.
+                // No call of these recordings ends by a `longjmp`.
                 Step::End(end) => assert_ne!(end.how, How::Repaired(Repair::Unwound), "{name}"),
                 _ => {}
             });
@@ -78,8 +78,9 @@ fn calls_are_as_deep_as_the_kernel_recorded() {
                     open.retain(|(depth, ..)| *depth < recorded);
                     let depth = depth.unwrap();
                     begun += 1;
-                    // What is not known to be open below began before the trace or in a loss. An interrupt between the end
-                    // of a call and the taking of its time is as deep as the call, and by the times within it.
+                    // Calls below that are not known to be open began before the trace or in a loss. An interrupt
+                    // between the end of a call and the reading of its time has the call's depth, and lies within the
+                    // call by its times.
                     assert!(depth <= open.len() as u64 + 1, "{name}: {event:?}");
                     deeper += u64::from(depth > open.len() as u64);
                     shallower += u64::from(depth < open.len() as u64);
@@ -95,7 +96,7 @@ fn calls_are_as_deep_as_the_kernel_recorded() {
                         && depth == recorded
                     {
                         open.pop();
-                        // The call began within some microseconds before its entry was recorded.
+                        // The call began at most 100 us before its entry was recorded.
                         let calltime = i64::try_from(number(event, "calltime")).unwrap();
                         if entered == function && (0..100_000).contains(&(begin.0 - calltime)) {
                             plain.push((function, begin, event.time));
@@ -116,11 +117,12 @@ fn calls_are_as_deep_as_the_kernel_recorded() {
             .iter()
             .filter(|it| rebuilt.binary_search(it).is_err())
             .collect();
-        // A call that many losses have passed is given up, and a thread can wait between the beginning of a call and the
-        // record of its entry: few of many.
+        // A call that spans many losses is given up, and a thread can wait between the begin of a call and the record
+        // of its entry. Both are rare.
         assert!(more.len() * 1000 < plain.len(), "{name}: {more:?}");
         assert!(less.len() * 1000 < plain.len(), "{name}: {less:?}");
-        // What is open where the kernel says that it is not is closed as lost; some has been given up before.
+        // A call that is open, although the kernel's depth shows that it is not, is closed as lost. Some have been
+        // given up before.
         assert!(lost * 10 >= missing * 9, "{name}: {lost} {missing}");
         assert_eq!(missing > 0, calls.counts().losses > 0, "{name}");
         assert!(

@@ -1,4 +1,4 @@
-//! Marks that programs write into the kernel's trace (`B|pid|name`), in text and in a trace.dat.
+//! Marks that programs write into the kernel's trace (`B|pid|name`), as text and in a trace.dat.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use kymo_read::{Events, OpenOptions};
 
 use crate::ftrace_text::read_lines;
 
-/// What events say of spans and counters, in microseconds; `-` for others.
+/// Spans and counters of events, with the time in microseconds; `-` for other events.
 fn reported(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, u64)> {
     let name = |function| crate::ftrace_text::name(info, function);
     let one = |event: &Event| {
@@ -35,7 +35,7 @@ fn reported(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, u64)> {
     events.iter().map(one).collect()
 }
 
-/// What a program's thread 8 and another one write, with the microsecond of each.
+/// Marks of thread 8 of a program and of another one, with the time in microseconds.
 const WRITTEN: [(u64, u64, &str); 9] = [
     (1, 8, "E|7"),
     (2, 8, "B|7|frame"),
@@ -102,7 +102,7 @@ fn counters_are_of_the_process_that_their_mark_names() {
     let lines = [
         (1, 8, "C|7|queued|9223372036854775807"),
         (2, 9, "C|9|queued|-1.5"),
-        // Another thread of the first process, and a counter of none.
+        // Another thread of the first process, and a counter without a process.
         (3, 9, "C|7|queued|2"),
         (4, 9, "C|0|queued|1"),
     ];
@@ -151,7 +151,7 @@ fn marks_stay_text_beside_the_calls_that_hold_them() {
     }
 }
 
-/// A trace.dat with records of `print` on one CPU.
+/// Writes a trace.dat with `print` records of one CPU.
 fn dat(to: &Path) {
     const PAGE: usize = 4096;
     const PRINT: &str = "name: print\nID: 5\nformat:\n\

@@ -1,9 +1,9 @@
-//! The kernel's text with options of the tracers, and with what other programs write around it.
+//! The kernel's text with options of the tracers, and with output of other programs around it.
 
 use kymo_event::{EventKind, TimeUnit, Value};
 use kymo_read::{Events, OpenOptions};
 
-/// The events of a text: names, and for calls `>function` and `<function`.
+/// The events of a text: their names, and `>function` and `<function` for calls.
 fn read(text: &str) -> (Vec<String>, kymo_event::TraceInfo) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
@@ -57,7 +57,8 @@ fn functions_have_their_names_whatever_stands_behind_them() {
         assert_eq!(events, [format!("*{name}")], "{line}");
         assert_eq!(info.damage, []);
     }
-    // A text of the user's is none, also with an arrow in it, and without that header a lone word may be one.
+    // A text that a user wrote is no call, also if it contains an arrow. Without the `function` header, a lone word may
+    // be such a text.
     for text in [
         format!("# tracer: function\n{head}work: done\n"),
         format!("# tracer: function\n{head}two words\n"),
@@ -103,7 +104,7 @@ fn what_has_beginnings_alone_takes_no_time() {
     let ended = [text, line(9, "irq_handler_exit: irq=16 ret=handled")].concat();
     let (events, _) = read(&ended);
     assert_eq!(events[0], "irq eth0");
-    // One that is open at the end of the trace is an interrupt.
+    // One that is still open at the end of the trace is also an interrupt.
     let (events, _) = read(&entry(1));
     assert_eq!(events, ["irq eth0"]);
 }
@@ -111,7 +112,7 @@ fn what_has_beginnings_alone_takes_no_time() {
 #[test]
 fn a_thread_is_in_one_system_call_at_a_time() {
     let line = |at: u32, what: &str| format!(" sh-1 [000] d..1. 1.00000{at}: {what}\n");
-    // By their names as the kernel and trace-cmd write them, and by their numbers.
+    // Identified by names as the kernel and trace-cmd write them, and by numbers.
     for (signal, [read_begins, read_ends], name) in [
         (
             ["sys_rt_sigreturn()", ""],
@@ -155,7 +156,7 @@ fn a_thread_is_in_one_system_call_at_a_time() {
         ];
         assert_eq!(events, expected, "{text}");
     }
-    // Calls of these names begin. Nothing ends where all are beginnings.
+    // Events of these names begin calls. If a trace has only beginnings, no call ends.
     let text = [
         line(1, "sys_openat(dfd: 1)"),
         line(2, "sys_openat -> 0x3"),
@@ -251,7 +252,7 @@ fn an_exit_without_a_name_is_of_the_function_that_was_entered_last() {
     assert_eq!(events, [">outer", ">inner", "<inner", "<outer", "<outer"]);
 }
 
-/// OP-TEE's graph of a trusted application: depths in a column of their own, calls of nothing without a semicolon.
+/// OP-TEE's graph of a trusted application: depths in a separate column, and leaf calls without a semicolon.
 #[test]
 fn graphs_of_trusted_applications_are_read() {
     let text = "TEE load address @ 0x5ab04000\n\
@@ -292,7 +293,7 @@ fn graphs_of_trusted_applications_are_read() {
     assert_eq!(durations, expected);
 }
 
-/// NuttX writes its CPUs with as many digits as they have.
+/// NuttX writes CPU numbers without leading zeros.
 #[test]
 fn events_of_nuttx_are_read() {
     let (events, info) = crate::ftrace_text::read_lines(
@@ -304,7 +305,7 @@ fn events_of_nuttx_are_read() {
     assert_eq!(events.last().unwrap().time.0, 7_660_000_000);
 }
 
-/// An interrupt between the beginning of a call and the record of its entry makes that late.
+/// An interrupt between the begin of a call and the record of its entry delays the record.
 #[test]
 fn an_entry_that_was_written_late_does_not_move_what_follows() {
     let (events, _) = crate::ftrace_text::read_lines(
@@ -322,5 +323,41 @@ fn an_entry_that_was_written_late_does_not_move_what_follows() {
     assert_eq!(
         times,
         [100_000, 100_000, 418_000, 430_000, 431_000, 440_000]
+    );
+}
+
+#[test]
+fn values_of_the_option_fields_are_the_numbers_in_brackets() {
+    let line = |at: u32, what: &str| format!(" sh-1 [000] d..1. 1.00000{at}: {what}\n");
+    let text = [
+        "irq_handler_entry: irq=0x18 (24) name=eth0",
+        "irq_handler_exit: irq=0x18 (24) ret=0x1 (1)",
+        "local_timer_entry: vector=0xec (236)",
+        "local_timer_exit: vector=0xec (236)",
+        "sys_enter: id=0x0 (0) args=0x3,0x0",
+        "sys_exit: id=0x0 (0) ret=0xfffffffffffffff7 (-9)",
+        "sys_exit_clone: __syscall_nr=0x38 (56) ret=0x0 (0)",
+        // As `trace-cmd report -R` writes it.
+        "sys_exit_vfork: __syscall_nr=58 ret=0x0",
+        "sched_switch: prev_comm=sh prev_pid=0x1 (1) prev_prio=0x78 (120) prev_state=0x100 (256) next_comm=ls next_pid=0x16 (22) next_prio=0x78 (120)",
+    ];
+    let text: String = (1..).zip(text).map(|(at, what)| line(at, what)).collect();
+    let (events, info) = read(&text);
+    let expected = [
+        "irq eth0",
+        "irq end",
+        "irq local_timer",
+        "irq end",
+        ">system call 0",
+        "<system call 0",
+        "sys_exit_clone",
+        "sys_exit_vfork",
+    ];
+    assert_eq!(events[..8], expected);
+    let threads = info.identities.threads();
+    assert!(
+        threads
+            .iter()
+            .any(|it| it.tid.0 == 22 && it.name.as_deref() == Some("ls"))
     );
 }

@@ -1,4 +1,4 @@
-//! Which texts without a header are taken for the kernel's.
+//! Recognition of the kernel's text without a header.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::ftrace_text::{read, read_lines};
 const EVENT: &str = "  sh-175   [001] .....   310.670951: twice <-main\n";
 const GRAPH: &str = "   60.702480 |   0)     ls-113     |   1.002 us    |      idle_cpu();\n";
 
-/// What comes of a text that a pipe gives.
+/// Applies `of` to a pipe with this text.
 fn of_pipe<T>(text: String, of: impl FnOnce(&Path) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
@@ -17,7 +17,7 @@ fn of_pipe<T>(text: String, of: impl FnOnce(&Path) -> T) -> T {
     assert!(made.unwrap().success());
     let writer = std::thread::spawn({
         let pipe = pipe.clone();
-        // A reader that refuses the text may be gone before it has all of it.
+        // A reader that refuses the text may close the pipe early.
         move || drop(std::fs::write(pipe, text))
     });
     let found = of(&pipe);
@@ -81,7 +81,7 @@ fn other_texts_are_refused() {
     }
 }
 
-/// What `systrace.py --json` and Chromium write: the text is a string in it.
+/// Output of `systrace.py --json` and Chromium, which contains the text as a string.
 #[test]
 fn the_text_in_json_is_read() {
     let text = format!("# tracer: nop\n#\n{EVENT}{EVENT}");

@@ -1,4 +1,4 @@
-//! The kernel's text as events: every layout of the captures, against a plain reading of the same lines.
+//! The kernel's text, read as events: every layout of the captures, compared with a simple parse of the same lines.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(crate) fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String
     function.name.clone().unwrap().into()
 }
 
-/// The calls that were seen whole: function, beginning and duration.
+/// The complete calls: function, begin and duration.
 pub(crate) fn calls(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, i64)> {
     let mut stacks: HashMap<_, Vec<_>> = HashMap::new();
     let mut calls = Vec::new();
@@ -82,7 +82,7 @@ fn every_line_of_every_text_is_understood() {
         let mut records = 0;
         for text in lines.lines() {
             match line(text) {
-                // The exit of a leaf is no record of its own.
+                // The exit of a leaf call is not a separate record.
                 Line::Event(_) => records += 1,
                 Line::Unknown => panic!("{name}: {text}"),
                 _ => {}
@@ -143,15 +143,15 @@ fn a_report_of_trace_cmd_may_have_its_header_and_lines_of_a_console() {
 
     std::fs::write(&path, format!("$ trace-cmd report\n{header}{events}$ \n")).unwrap();
     let (found, info) = read(&path);
-    // What is no line of a trace is reported.
+    // Lines that are not part of a trace are reported.
     assert_eq!((found.len(), info.damage.len()), (8, 2));
 
-    // Prose with a line of a trace in it is no trace.
+    // Prose that contains a line of a trace is no trace.
     std::fs::write(&path, format!("{}{events}", "Dear reader,\n".repeat(8))).unwrap();
     assert!(kymo_read::open(&path, &OpenOptions::default()).is_err());
 }
 
-/// What a line tells of a call that is whole: function, time (of the beginning or end) and duration.
+/// The function, time (of begin or end) and duration in each line that reports a complete call.
 fn reported(path: &Path) -> Vec<(String, Option<u64>, i64)> {
     let lines = std::fs::read_to_string(path).unwrap();
     let call = |text: &str| {
@@ -231,8 +231,8 @@ fn calls_that_are_told_at_their_ends_are_put_in_order() {
         for (function, (count, _)) in &theirs {
             assert_eq!(ours[function].0, *count, "{name} {function}");
         }
-        // The time of a line is that of its writing, which may have been held up. A call has to hold those that it made, and
-        // to begin behind the one before, so that the times of some are not as far apart as the text says.
+        // A line's time is the time when it was written, which may have been delayed. A call must contain its callees
+        // and begin after the previous one, so that the durations of some calls differ from the text.
         let all = |totals: &HashMap<String, (i64, i64)>| {
             totals.values().map(|(_, total)| total).sum::<i64>()
         };
@@ -259,7 +259,7 @@ fn durations_have_more_digits_than_times() {
     assert_eq!((leaf.1, leaf.2), (60_702_473_000, 1642));
 }
 
-/// Text of a function graph without times, from standard input's point of view a file.
+/// Reads the text of a function graph without times, as a file.
 pub(crate) fn read_lines(lines: &str) -> (Vec<Event>, TraceInfo) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("trace");
@@ -287,7 +287,7 @@ fn calls_without_times_are_as_long_as_the_text_says() {
     ours.sort();
     theirs.sort();
     assert_eq!(ours.len(), theirs.len());
-    // An interrupt between the end of a call and the writing of its exit makes the call look longer.
+    // An interrupt between the end of a call and the writing of its exit makes the call seem longer.
     let longer = ours
         .iter()
         .zip(&theirs)
@@ -356,7 +356,7 @@ fn depths_show_what_a_loss_hides() {
     assert_eq!(name(&info, exit.unwrap()), "outer");
 }
 
-/// A page as systrace writes it: the viewer, a part of another tracer, the kernel's text.
+/// A page as systrace writes it: the viewer, the data of another tracer, the kernel's text.
 fn page(text: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html>\n<script>\nvar parts = document.querySelectorAll('script[class=\"trace-data\"]');\n\
@@ -390,7 +390,7 @@ fn the_text_in_a_page_of_systrace_is_read() {
     let thread = info.identities.threads().iter().find(|it| it.tid.0 == 1204);
     assert_eq!(thread.unwrap().name.as_deref(), Some("sh"));
 
-    // As systrace wrote it before, and as it is where the ends of lines are not escaped.
+    // The format of older systrace versions, and text whose line ends are not escaped.
     for (name, end) in [("legacy.html", "\\n\\\n"), ("raw.html", "\n")] {
         let string = text.replace('\n', end);
         let page = format!(
@@ -401,20 +401,20 @@ fn the_text_in_a_page_of_systrace_is_read() {
         assert!(info.damage.is_empty());
     }
 
-    // A page without such a part is none of ours.
+    // A page without kernel text is refused.
     let other = write(
         "other.html",
         "<html>\n<script class=\"trace-data\">\n{}\n</script>\n",
     );
     assert!(kymo_read::open(&other, &OpenOptions::default()).is_err());
-    // One that is cut off is read up to there.
+    // A truncated page is read up to its end.
     let whole = page(text);
     let cut = &whole[..whole.find("  </script>\n<!-- END").unwrap() - 40];
     let (cut, _) = read(&write("cut.html", cut));
     assert_eq!(cut.len(), 3);
 }
 
-/// Which threads became ready, and which ran, in order.
+/// The threads that became ready and that ran, in order.
 fn scheduling(text: &str) -> Vec<(&'static str, u64, String)> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
@@ -455,7 +455,7 @@ fn switches_of_latency_tracers_and_of_trace_cmd_are_switches() {
     assert_eq!(scheduling(report), kworker);
 }
 
-/// How long each thread ran.
+/// Run time of each thread, in nanoseconds.
 fn ran(text: &str) -> HashMap<u64, i64> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
@@ -477,7 +477,7 @@ fn ran(text: &str) -> HashMap<u64, i64> {
                 *ran.entry(thread).or_default() += event.time.0 - since;
             }
             EventKind::SwitchedOut => {}
-            // Nobody else records anything.
+            // Only the running thread records events.
             _ if running.is_some() => assert_eq!(thread, running.map(|(it, _)| it), "{event:?}"),
             _ => {}
         }
@@ -514,7 +514,7 @@ fn what_the_scheduler_calls_behind_a_switch_is_of_the_task_that_leaves() {
         ]
         .concat();
         let microsecond = 1000;
-        // From behind one tail to behind the next.
+        // From the end of one tail to the end of the next.
         let expected = (10_001 - 2 + 30_000 - 20_001) * microsecond;
         assert_eq!(ran(&text), HashMap::from([(328, expected)]), "{tail}");
     }

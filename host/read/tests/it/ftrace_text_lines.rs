@@ -1,4 +1,4 @@
-//! Lines of ftrace's text that say who a task is, and lines that are none of it.
+//! Lines of ftrace's text that identify a task, and lines that are no part of it.
 
 use kymo_event::{EventKind, Gap};
 
@@ -36,7 +36,7 @@ fn colours_of_a_terminal_are_no_part_of_lines() {
     assert_eq!(info.damaged_places(), 0);
 }
 
-/// Calls of a task, a line each at the given times in microseconds.
+/// Calls of a task, one line for each of the given times in microseconds.
 fn graph(times: &[u64]) -> String {
     let mut text = "# tracer: function_graph\n#\n".to_owned();
     for (place, time) in times.iter().enumerate() {
@@ -53,7 +53,7 @@ fn graph(times: &[u64]) -> String {
     text
 }
 
-/// Where the events of a text are, and by how much its clock steps back where it does.
+/// The times of a text's events, in microseconds, and the steps by which its clock goes back.
 fn times(text: &str) -> (Vec<i64>, Vec<u64>, kymo_event::TraceInfo) {
     let (events, info) = read_lines(text);
     let (mut times, mut steps) = (Vec::new(), Vec::new());
@@ -82,7 +82,7 @@ fn one_wrong_time_is_told_and_does_not_move_what_follows() {
         let (found, steps, info) = times(&graph(&given));
         assert_eq!(steps, [wrong.abs_diff(right[1])], "{wrong}");
         let mut placed = expected.clone();
-        // The line before it, by its call's duration.
+        // The wrong line gets the time of the line before it. The time of the next line depends on its call's duration.
         placed[2] = expected[1];
         placed[3] = found[3];
         assert_eq!(found, placed, "{wrong}");
@@ -101,7 +101,7 @@ fn a_clock_that_goes_on_from_an_earlier_time_steps_back() {
     assert_eq!(steps, [4_000_010]);
     assert_eq!(found, [9_000_000, 9_000_010, 5_000_000, 5_000_010]);
     assert!(info.steps_back);
-    // A pause is none.
+    // A pause is no step.
     let (found, steps, _) = times(&graph(&[5_000_000, 5_000_010, 9_000_000, 9_000_010]));
     assert_eq!((found[2], steps.len()), (9_000_000, 0));
 }
@@ -128,7 +128,7 @@ fn a_last_line_that_may_be_cut_is_shown_and_not_taken_for_what_it_says() {
 
 #[test]
 fn what_trace_cmd_writes_around_and_of_events_is_read() {
-    // Of `-V`, `-w`, `-l -R` and `--raw-ts`.
+    // Output of the options `-V`, `-w`, `-l -R` and `--raw-ts`.
     let around = [
         "version = 7\nregistering plugin: /usr/lib/traceevent/plugins/plugin_kvm.so\n\
          overriding event (319) sched:sched_switch with new print handler\ncpus=2\n",
@@ -212,7 +212,7 @@ fn times_without_a_point_are_ticks() {
     assert!(info.remarks.is_empty());
 }
 
-/// Exits of calls that began before the text, and of one that the text has whole.
+/// Exits of calls that began before the text, and of a call that the text contains completely.
 #[cfg(unix)]
 #[test]
 fn a_pipe_that_begins_with_exits_is_as_a_file() {
@@ -313,7 +313,7 @@ fn a_dump_of_nothing_is_an_empty_trace() {
         assert_eq!((info.damaged_places(), events.len()), (0, 0), "{log}");
         assert!(info.remarks[0].contains("empty"), "{:?}", info.remarks);
     }
-    // Another one is not.
+    // A second dump with an event: the log is not reported as empty.
     let dashes = "[ 518.0] ---------------------------------";
     let event = "[ 518.0]     bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule";
     let log = format!("{empty}\n[ 518.0] Dumping ftrace buffer:\n{dashes}\n{event}\n{dashes}\n");
@@ -365,7 +365,7 @@ fn mmiotrace_is_refused_by_its_name() {
     assert!(error.to_string().contains("mmiotrace"), "{error}");
 }
 
-/// `trace_pipe` reports what its CPU lost before the first line.
+/// `trace_pipe` reports events lost by its CPU before the first line.
 #[test]
 fn a_loss_before_the_first_event_has_its_time() {
     let (events, info) = read_lines(
@@ -451,7 +451,7 @@ fn an_interrupt_as_deep_as_a_call_behind_a_loss_ends_no_call() {
     );
 }
 
-/// trace-cmd leaves out all names of exits, the kernel those that the entries before tell.
+/// trace-cmd omits the names of all exits; the kernel omits those that follow from the entries before.
 #[test]
 fn an_exit_behind_a_loss_is_of_no_call_that_began_at_another_time() {
     let text = "cpus=1\n\
@@ -475,4 +475,81 @@ fn an_exit_behind_a_loss_is_of_no_call_that_began_at_another_time() {
         shown.collect::<Vec<_>>(),
         ["f3", "f0", "f4", "(unknown)", "missing", "(unknown)"]
     );
+}
+
+#[test]
+fn lines_of_the_latency_format_are_of_tasks_of_any_name() {
+    for task in ["rustc", "dbus-dae", "usb-stor", "kbus", "lto dxoy", "sudo"] {
+        let (events, info) = read_lines(&format!(
+            "# tracer: nop\n#\n{task:>8}-77        0d.h2. 58286800767us+: timer_cancel: x=1us\n\
+             {task:>8}-77        0d.h.. 58286800769us : timer_cancel: x=2\n"
+        ));
+        assert_eq!(info.damaged_places(), 0, "{task}");
+        let times: Vec<_> = events.iter().map(|event| event.time.0).collect();
+        assert_eq!(times, [58_286_800_767_000, 58_286_800_769_000], "{task}");
+        let thread = events[0].thread.unwrap();
+        assert_eq!(
+            (
+                info.identities.tid(thread).0,
+                info.identities.thread_name(thread)
+            ),
+            (77, Some(task))
+        );
+    }
+}
+
+#[test]
+fn lines_of_the_latency_format_may_be_verbose_or_have_ticks() {
+    let (events, info) = read_lines(
+        "# tracer: nop\n#\n lto f2yjwzufqi9    9236   1 9 00000002 00000016 [d922a040a] 58286801.930ms (+0.006ms): \
+         sched_waking: comm=kymo pid=9140 prio=130 target_cpu=001\n            \
+         bash    9351   1 1 00000002 00000004 [d9229ffac] 58286801.936ms (+0.004ms): sched_switch: prev_comm=bash \
+         prev_pid=9351 prev_prio=120 prev_state=R+ ==> next_comm=ksoftirqd/1 next_pid=22 next_prio=120\n",
+    );
+    assert_eq!(info.damaged_places(), 0);
+    assert_eq!(
+        (events[0].time.0, events[0].name.as_ref()),
+        (58_286_801_930_000, "sched_waking")
+    );
+    assert_eq!(events[0].cpu.unwrap().0, 1);
+    let thread = events[0].thread.unwrap();
+    assert_eq!(
+        (
+            info.identities.tid(thread).0,
+            info.identities.thread_name(thread)
+        ),
+        (9236, Some("lto f2yjwzufqi9"))
+    );
+    assert!(
+        events
+            .iter()
+            .any(|event| event.kind == EventKind::SwitchedIn)
+    );
+    for line in [
+        "    bash-9351      1d.h2.  1767: timer_cancel: x=1\n",
+        "    bash    9351   1 52 00000001 00000002 [0000000d9229ff9f] 1767 (+10): timer_cancel: x=1\n",
+    ] {
+        let (events, info) = read_lines(&format!("# tracer: nop\n{line}"));
+        assert_eq!(info.unit, kymo_event::TimeUnit::Ticks, "{line}");
+        assert_eq!((events.len(), events[0].time.0), (1, 1767), "{line}");
+    }
+}
+
+#[test]
+fn the_difference_of_times_in_a_report_is_no_name() {
+    let (events, info) = read_lines(
+        "cpus=2\n   kymo0-2752  [000] 57809.461322:          sched_waking:  comm=sh pid=2754 prio=130 target_cpu=000\n   \
+         cpu1-2756  [000] 57809.461496: (+170)   sched_switch:  cpu1:2756 [130] S ==> sh:2754 [130]\n     \
+         sh-2754    0d...   57809.461526: (+25)    sys_enter_execve:     filename: 0x557af285cba8\n     \
+         sh-2754  [000] 57809.461536: (+1)     sys_exit_execve:      0xfffffffffffffffe\n",
+    );
+    assert_eq!(info.damaged_places(), 0);
+    let names: Vec<_> = events.iter().map(|event| event.name.as_ref()).collect();
+    assert!(!names.contains(&"print"), "{names:?}");
+    assert!(
+        events
+            .iter()
+            .any(|event| event.kind == EventKind::SwitchedIn)
+    );
+    assert_eq!(crate::ftrace_text::calls(&events, &info).len(), 1);
 }

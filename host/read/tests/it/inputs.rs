@@ -1,4 +1,5 @@
-//! What an input is: recognised by its content, refused at once by what it is, and never waited for in vain.
+//! Recognition of inputs by their content: other files are refused at once, with their kind, and no input is waited for
+//! forever.
 #![cfg(unix)]
 
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ const METADATA: &str = "/* CTF 1.8 */
         integer { size = 32; map = clock.c.value; } timestamp; }; };
     event { id = 1; name = one; };";
 
-/// A stream of so many events.
+/// A stream of this number of events.
 fn stream(events: u32) -> Vec<u8> {
     let event = |time: u32| [&[1u8][..], &time.to_le_bytes()].concat();
     (0..events).flat_map(event).collect()
@@ -27,7 +28,7 @@ fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// What is found in the place of a trace.
+/// The kind of file that was found instead of a trace.
 fn found(path: &Path, options: &OpenOptions) -> String {
     match open(path, options).err() {
         Some(OpenError::Unknown { found, .. }) => found,
@@ -56,7 +57,7 @@ fn what_is_no_trace_is_refused_by_what_it_is() {
     assert_eq!(found(&picture, &options), "a PNG picture");
     let zeros = file("zeros", &[0; 10_000]);
     assert_eq!(found(&zeros, &options), "zeros");
-    // Without end, from a device.
+    // Endless input from a device.
     assert_eq!(found(Path::new("/dev/zero"), &options), "zeros");
     assert!(found(Path::new("/dev/urandom"), &options).starts_with("bytes that begin with"));
     assert!(matches!(
@@ -68,7 +69,7 @@ fn what_is_no_trace_is_refused_by_what_it_is() {
         open(&empty, &options).err(),
         Some(OpenError::Empty { .. })
     ));
-    // Beside the metadata of a trace, too.
+    // Also if the metadata of a trace is beside it.
     file("metadata", METADATA.as_bytes());
     assert_eq!(found(&picture, &options), "a PNG picture");
 }
@@ -120,7 +121,7 @@ fn a_stream_comes_through_a_pipe_as_it_is() {
 fn nothing_is_kept_of_a_stream_without_end() {
     let folder = tempfile::tempdir().unwrap();
     let metadata = folder.path().join("metadata");
-    // Every byte an event.
+    // Every byte is an event.
     let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
         stream { event.header := struct { integer { size = 8; } id; }; };
         event { id = 0; name = zero; };";

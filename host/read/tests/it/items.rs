@@ -1,5 +1,4 @@
-//! Streams of items: read by name, with their data, beside the events of the same dump; by
-//! babeltrace2 too.
+//! Streams of items: read by name, with their data, beside the events of the same dump; also by babeltrace2.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,10 +11,10 @@ use kymo_read::kymo::{Dump, Program, open_dump, write_trace};
 use kymo_wire::event::{ByteOrder, Layout, PacketHeader};
 use kymo_wire::packet::ITEM_STREAM;
 
-/// An item, or a time where there is no data.
+/// Time, id and data of an item; without data it only has a time.
 type Item = (u64, u16, Option<u64>);
 
-/// Puts the low `count` bits of `value` behind the `from` bits that are there.
+/// Writes the low `count` bits of `value` after the first `from` bits of `word`.
 fn bits(order: ByteOrder, word: &mut u64, from: u32, count: u32, value: u64) {
     let value = value & ((1 << count) - 1);
     *word |= match order {
@@ -74,14 +73,14 @@ fn packet(layout: Layout, cpu: u16, sequence: u32, before: u32, items: &[Item]) 
     packet
 }
 
-/// Two packets of the ring of all items, with `missing` ones between them, one of a level's ring, and
-/// the packets that there are without items.
+/// Two packets of the ring of all items, with `missing` items between them, one packet of a level's ring, and the
+/// packets of a dump without items.
 fn dump(layout: Layout, missing: u32) -> Vec<u8> {
     let first = [
         (0x1000, 108, Some(0x40_0123)),
         (0x1000, 22, Some(64)),
         (0x40_0FFF, 600, Some(7)),
-        // Further away than 22 bits reach.
+        // A time difference with more than 22 bits.
         (0x5_0000_0000, 511, None),
         (0x5_0000_0010, 109, Some(0x40_0123)),
         (0x5_0000_0010, 142, Some(0x2000_0000)),
@@ -110,7 +109,7 @@ fn items_are_read_by_name() {
             assert!(names.contains(&"items0".to_owned()), "{names:?}");
             assert!(names.contains(&"items256".to_owned()), "{names:?}");
             let items = names.iter().position(|name| name == "items0").unwrap() as u32;
-            // What is lost of them is no call.
+            // Items are no calls, so their losses must not affect calls.
             for stream in &source.info().streams {
                 assert_eq!(stream.without_calls, stream.name.starts_with("items"));
             }
@@ -176,7 +175,7 @@ fn read(layout: Layout, bytes: &[u8]) -> (Vec<String>, bool) {
     (names.filter(|name| !name.is_empty()).collect(), damaged)
 }
 
-/// A cut packet, one with garbage in it, one with a hole: what is there and good is kept, of garbage nothing.
+/// A truncated packet, one that contains garbage, one with a hole: intact items are kept, garbage is not read.
 #[test]
 fn damaged_items_are_told() {
     for layout in layouts() {

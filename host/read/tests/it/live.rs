@@ -1,4 +1,4 @@
-//! Packets that come one by one: written as they come, and read as they come.
+//! Packets that arrive one by one: stored and read as they arrive.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use kymo_read::{OpenOptions, Source, open};
 use kymo_wire::event::{EventId, Layout, METADATA_STREAM, OTHER_BYTES, PacketHeader, Shape};
 use kymo_wire::packet::EVENT_STREAM;
 
-/// The packets of a dump, in its order.
+/// The packets of a dump, in order.
 fn split(layout: Layout, mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while let Some(header) = PacketHeader::read(layout, bytes) {
@@ -29,7 +29,7 @@ fn live(layout: Layout) -> Live {
     Live::of_target(&identity(layout), "test", None, &OpenOptions::default()).unwrap()
 }
 
-/// What of events does not depend on how streams are numbered, or guessed to be a thread's.
+/// Events as sorted lines, without properties that depend on the stream numbers or on guessed threads.
 fn essence(info: &TraceInfo, events: &[Event]) -> Vec<String> {
     let tell = |event: &Event| {
         let plain = Event {
@@ -40,12 +40,12 @@ fn essence(info: &TraceInfo, events: &[Event]) -> Vec<String> {
         reported(info, &plain)
     };
     let mut all: Vec<_> = events.iter().map(tell).collect();
-    // Names come as they come, and streams side by side.
+    // The positions of names and the order of streams may differ.
     all.sort();
     all
 }
 
-/// A directory for a recording that is not there yet.
+/// The path of a directory for a recording, which does not exist yet.
 fn directory() -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
@@ -64,7 +64,7 @@ fn what_comes_packet_by_packet_is_what_a_dump_has() {
         let mut found = Vec::new();
         for packet in split(layout, &bytes) {
             live.push(packet.clone());
-            // It comes again when the connection was made anew.
+            // A packet is sent again after a reconnection.
             live.push(packet);
             while let Some(event) = live.next(true) {
                 found.push(event);
@@ -102,7 +102,7 @@ fn streams_are_merged_by_time_as_far_as_they_have_come() {
     while let Some(event) = live.next(false) {
         found.push(event.time);
     }
-    // The last of the one may be before the next of the other.
+    // The last event of one stream may be before the next one of the other.
     assert_eq!(found.len(), 15);
     assert!(found.is_sorted());
     for packet in one.packets.drain(..) {
@@ -114,7 +114,7 @@ fn streams_are_merged_by_time_as_far_as_they_have_come() {
     );
     assert_eq!(live.next(false), None, "the other is waited for");
     assert!(live.next(true).is_some(), "but not for ever");
-    // What comes too late is not lost.
+    // Packets that arrive too late are not lost.
     for packet in other.packets.drain(..) {
         live.push(packet);
     }
@@ -185,7 +185,7 @@ fn a_recording_reads_back_at_every_moment() {
         let mut before = 0;
         for (n, packet) in packets.iter().enumerate() {
             assert_eq!(recording.push(packet).unwrap(), Taken::Written);
-            // It comes again when the connection was made anew; names always do.
+            // A packet is sent again after a reconnection; names are written each time.
             if PacketHeader::read(layout, packet).unwrap().cpu != METADATA_STREAM {
                 assert_eq!(recording.push(packet).unwrap(), Taken::Known);
             }
@@ -202,12 +202,12 @@ fn a_recording_reads_back_at_every_moment() {
             (figures.lost_packets, figures.discarded, figures.refused),
             (0, 0, 0)
         );
-        // What a dump would have been, byte for byte.
+        // The files contain the same number of bytes as a dump.
         let files = ["cpu0", "cpu1", "target"].map(|name| fs::read(path.join(name)).unwrap());
         let sizes: usize = files.iter().map(Vec::len).sum();
         assert_eq!(sizes, bytes.len());
 
-        // Following the directory shows the same.
+        // Following the directory returns the same events.
         let (mut tail, mut live) = Tail::open(&path, &OpenOptions::default()).unwrap();
         let mut followed = Vec::new();
         while tail.feed(&mut live).unwrap() {
@@ -232,10 +232,10 @@ fn what_does_not_belong_to_a_recording_is_told_apart() {
     assert_eq!(push(&packets[1]), Taken::Written);
     assert_eq!(push(&packets[1][..60]), Taken::Refused);
     assert_eq!(push(b"no packet"), Taken::Refused);
-    // Two never came.
+    // Two packets are missing.
     assert_eq!(push(&packets[4]), Taken::Written);
     assert_eq!(push(&packets[1]), Taken::Known);
-    // After a reset the numbers and the clock begin again.
+    // After a reset the sequence numbers and the clock restart.
     let mut again = Encoder::new(CORTEX_M, 0, 1);
     again.record(17, &Op::Enter(1));
     assert_eq!(push(&again.bytes()), Taken::BegunAnew);
@@ -243,7 +243,7 @@ fn what_does_not_belong_to_a_recording_is_told_apart() {
     assert_eq!((figures.packets, figures.lost_packets), (3, 2));
     assert_eq!(figures.events, 24);
     assert_eq!(figures.refused, 60 + 9);
-    // A directory of something else is left alone.
+    // A directory with other files is not changed.
     fs::write(path.join("thesis.tex"), "").unwrap();
     assert!(Recording::create(&path, live_identity(), "test", None, &Program::default()).is_err());
 }
@@ -255,7 +255,7 @@ fn what_a_target_had_kept_before_is_told_apart() {
         for i in 0..8 {
             target.record(packet * 1000 + i, &Op::Enter(i as u32));
         }
-        // The fifth ends the loss that began behind the fourth, when the recording had not begun.
+        // The fifth packet reports the loss that began after the fourth, before the recording began.
         target.discarded = match packet {
             0..4 => 0,
             4..6 => 7,
@@ -276,7 +276,7 @@ fn what_a_target_had_kept_before_is_told_apart() {
     assert_eq!(figures.earlier_ticks, 3500);
 }
 
-/// A packet of calls that are one record each: function, end, duration and thread.
+/// A packet of calls with one record each: function, end, duration and thread.
 fn whole_calls(calls: &[(u32, u64, u32, u32)]) -> Vec<u8> {
     let layout = CORTEX_M;
     let mut records = Vec::new();
@@ -311,7 +311,7 @@ fn whole_calls(calls: &[(u32, u64, u32, u32)]) -> Vec<u8> {
 
 #[test]
 fn calls_that_are_one_record_come_as_entries_and_exits() {
-    // A callee's record comes before its caller's.
+    // A callee's record precedes its caller's.
     let packet = whole_calls(&[(1, 1100, 50, 7), (2, 1200, 200, 7), (3, 1500, 100, 8)]);
     let mut whole = live(CORTEX_M);
     whole.push(packet);
@@ -343,7 +343,7 @@ fn names_of_markers_travel_with_a_recording() {
             0x6000 => Some("done".to_owned()),
             _ => None,
         };
-        // Records and fields are read by another way than what they mean.
+        // The meaning of events, and all of their fields, are read by different decoders.
         let markers = |path: &Path| {
             let [meaning, fields] = [Wanted::Meaning, Wanted::Everything].map(|wanted| {
                 let options = OpenOptions {
@@ -373,7 +373,7 @@ fn names_of_markers_travel_with_a_recording() {
             Recording::create(&path, &identity(layout), "test", None, &Program::default()).unwrap();
         recording.push(&first.bytes()).unwrap();
         recording.name_markers(string_at).unwrap();
-        // As it is read meanwhile, without the program.
+        // Names while the recording is being read, without the program.
         assert_eq!(markers(&path), [frame.clone(), (None, 2)]);
         recording.push(&second.bytes()).unwrap();
         recording.name_markers(string_at).unwrap();
@@ -415,7 +415,7 @@ fn declared_events_travel_with_a_recording() {
         recording.push(&cpu.bytes()).unwrap();
         let fields = vec![
             Field::new("channel", 3u64),
-            Field::new("state", Value::Text("busy".to_owned())),
+            Field::new("state", Value::Unsigned(1).with_label("busy")),
         ];
         let check = |found: Vec<Event>| {
             let names: Vec<_> = found.iter().map(|event| &*event.name).collect();

@@ -1,5 +1,5 @@
-//! What LTTng's events mean, held against babeltrace2's text of the same traces: every switch, interrupt,
-//! system call and function, in order.
+//! Meaning of LTTng's events, compared with babeltrace2's text of the same traces: every switch, interrupt, system call
+//! and function, in order.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use kymo_fixtures::captures;
 use kymo_fixtures::names::{function_named, meaning, thread};
 use kymo_read::{Events, OpenOptions, Source, open};
 
-/// A trace of the collection, with the lines that babeltrace2 prints of it.
+/// A trace of the collection, with the lines that babeltrace2 prints for it.
 struct Case {
     trace: PathBuf,
     lines: Vec<Line>,
     _unpacked: Option<tempfile::TempDir>,
 }
 
-/// A line of babeltrace2's.
+/// A line of babeltrace2's output.
 #[derive(Debug)]
 struct Line {
     time: Time,
@@ -26,7 +26,7 @@ struct Line {
 }
 
 impl Line {
-    /// Of `[1.000000002] host:ust event: { cpu_id = 0 }, { a = 1, b = "x" }`.
+    /// Parses `[1.000000002] host:ust event: { cpu_id = 0 }, { a = 1, b = "x" }`.
     fn parse(text: &str) -> Self {
         let (time, rest) = text.split_once("] ").unwrap();
         let (seconds, nanoseconds) = time.trim_start_matches('[').split_once('.').unwrap();
@@ -65,7 +65,7 @@ impl Line {
     }
 }
 
-/// A case of the collection; `None` (loudly) where it is not there.
+/// A case of the collection; `None`, with a message, if it is missing.
 fn case(name: &str, golden: &str) -> Option<Case> {
     let folder = captures::ctf()?.join(name);
     let plain = folder.join(golden);
@@ -118,7 +118,7 @@ impl Case {
     }
 }
 
-/// What is compared of an event.
+/// The compared properties of an event: time, CPU, thread, meaning.
 type Fact = (Time, Option<Cpu>, Option<Tid>, String);
 
 fn facts(info: &TraceInfo, events: &[Event], wanted: impl Fn(&EventKind) -> bool) -> Vec<Fact> {
@@ -157,7 +157,7 @@ fn a_switch_of_the_kernel_is_the_end_of_one_thread_and_the_beginning_of_another(
         };
         let mut expected = Vec::new();
         let switches: Vec<&Line> = case.named(&["sched_switch"]).collect();
-        // (2.1.3's text of the old kernel trace ends early.)
+        // The text that babeltrace2 2.1.3 prints for the old kernel trace ends early.
         assert!(switches.len() >= count, "{name}: {}", switches.len());
         for line in &switches {
             let (from, to) = (line.thread("prev_tid"), line.thread("next_tid"));
@@ -171,13 +171,13 @@ fn a_switch_of_the_kernel_is_the_end_of_one_thread_and_the_beginning_of_another(
         let mut found = facts(&info, &events, |kind| {
             matches!(kind, EventKind::SwitchedIn | EventKind::SwitchedOut)
         });
-        // That old tracer's clock was broken, and babeltrace2 makes other times of it than it says.
+        // The clock of that old tracer was broken, and babeltrace2 converts its times differently.
         if name.ends_with("pre5") {
             for fact in found.iter_mut().chain(&mut expected) {
                 fact.0 = Time(0);
             }
         }
-        // In which order processors come at equal times is nobody's to say.
+        // The order of different CPUs at equal times is not defined.
         found.sort_by_key(|fact| fact.1);
         expected.sort_by_key(|fact| fact.1);
         let differ = found
@@ -186,7 +186,7 @@ fn a_switch_of_the_kernel_is_the_end_of_one_thread_and_the_beginning_of_another(
             .find(|(one, other)| one != other);
         assert_eq!(differ, None, "{name}");
         assert_eq!(found.len(), expected.len(), "{name}");
-        // One record remains one record.
+        // The number of records is unchanged, although a switch has two meanings.
         let records = events.iter().filter(|event| event.record);
         assert_eq!(records.count(), case.lines.len(), "{name}");
     }
@@ -238,7 +238,7 @@ fn interrupts_and_system_calls_of_the_kernel() {
         count(|kind| matches!(kind, EventKind::IsrExit { .. })),
         case.named(&exits).count()
     );
-    // Before the first switch of a processor its thread is not known: what enters there may be left elsewhere.
+    // Before a CPU's first switch its thread is unknown: its system calls may end on another CPU.
     let mut switched = std::collections::HashSet::new();
     let mut entries = 0;
     for line in &case.lines {
@@ -253,7 +253,7 @@ fn interrupts_and_system_calls_of_the_kernel() {
         count(|kind| matches!(kind, EventKind::Enter { .. })),
         entries
     );
-    // Lines that devices share have all their names.
+    // An interrupt line shared by several devices has all their names.
     let shared = |irq| {
         let interrupt = &info.identities.interrupts()[irq as usize];
         (interrupt.kind, interrupt.irq) == (InterruptKind::Hard, Irq(19))
@@ -265,7 +265,7 @@ fn interrupts_and_system_calls_of_the_kernel() {
     assert_eq!(names.next_back(), Some("ahci, uhci_hcd:usb3, eth1"));
     let write = function_named(&info, "system call 1");
     assert_eq!(info.identities.function(write).unwrap().address, None);
-    // Softirqs have numbers of their own.
+    // Softirqs are numbered separately.
     let mut softirqs = info.identities.interrupts().iter();
     let timer = softirqs.find(|it| (it.kind, it.irq) == (InterruptKind::Soft, Irq(1)));
     assert_eq!(timer.unwrap().name.as_deref(), Some("softirq TIMER"));
@@ -334,8 +334,8 @@ fn where_the_program_was_loaded_is_found() {
     assert!(info.numbered_threads);
 }
 
-/// A kernel's trace of one processor, in which one thread makes one system call: the identity of its clock
-/// is that of the machine's boot.
+/// Writes a kernel's trace of one CPU, in which one thread makes one system call. The identity of the clock is that of
+/// the machine's boot.
 fn kernel(folder: &Path, call: &str, (clock, session): (&str, &str), begin: u64) {
     let word = "integer { size = 32; }";
     let text = format!(
@@ -367,7 +367,7 @@ fn kernel(folder: &Path, call: &str, (clock, session): (&str, &str), begin: u64)
     std::fs::write(folder.join("chan_0"), stream).unwrap();
 }
 
-/// Two kernels have nothing in common but names, unless one clock says that they are one, and one session recorded them.
+/// Traces of two kernels share only names, unless they have the same clock and were recorded by the same session.
 #[test]
 fn traces_of_two_kernels_share_nothing() {
     let uuid = |digit| format!("uuid = \"{digit}a6422d0-6cee-11e0-8c08-cb07d7b3a564\";");
@@ -419,7 +419,7 @@ fn traces_of_two_kernels_share_nothing() {
     }
 }
 
-/// Programs that are loaded at other addresses in each process, and one that is not where another was.
+/// Programs with different code at the same address in several processes, and a library that is mapped over a program.
 #[test]
 fn addresses_of_user_space_are_those_of_a_process() {
     let word = "integer { size = 64; align = 8; base = 16; }";
@@ -448,7 +448,7 @@ fn addresses_of_user_space_are_those_of_a_process() {
         }
         stream.extend(path.as_bytes());
     };
-    // A function may be entered before its process tells where it is.
+    // A function may be entered before the mapping of its process is recorded.
     record(1, 1, &[0x1010], "");
     record(0, 1, &[0x1000, 0x100], "/bin/one\0");
     record(1, 2, &[0x1010], "");
@@ -456,7 +456,7 @@ fn addresses_of_user_space_are_those_of_a_process() {
     record(1, 1, &[0x1010], "");
     record(2, 2, &[0x1000, 0x100], "/lib/three.so\0");
     record(1, 2, &[0x1010], "");
-    // What is recorded again is no other mapping, not even that of which the tracer does not know the size.
+    // Recording a mapping again adds no mapping, not even if the tracer does not know its size.
     for _ in 0..3 {
         record(0, 2, &[0x9000, 0], "[linux-vdso.so.1]\0");
     }
@@ -492,7 +492,7 @@ fn addresses_of_user_space_are_those_of_a_process() {
     assert_eq!(paths, expected);
 }
 
-/// A name in a context counts whenever the thread has another one, also where another stream has recorded that.
+/// The name in a context is used whenever it differs from the thread's last one, even if that came from another stream.
 #[test]
 fn a_thread_has_the_name_of_its_last_context() {
     let text = "/* CTF 1.8 */
@@ -554,7 +554,7 @@ fn a_thread_has_the_name_of_its_last_context() {
     assert_eq!(events.iter().filter(|event| event.record).count(), 10);
 }
 
-/// Of a kernel's trace the context of the process says nothing of the thread: the switches do.
+/// In a kernel's trace, the process in a context does not identify the thread; the switches do.
 #[test]
 fn threads_of_a_kernel_are_those_that_switches_tell() {
     let word = "integer { size = 32; }";

@@ -1,12 +1,13 @@
-//! System calls of LTTng's kernel traces of which the thread or the exit is not known.
+//! System calls in LTTng's kernel traces whose thread or exit is not known.
 
 use std::path::Path;
 
 use kymo_event::{Batch, Duration, EventKind, Gap, RowKind, Time};
 use kymo_read::{Events, OpenOptions, open};
 
-/// Writes a trace of one processor of a kernel that tells no thread but by switches: times, and the numbers of events (0 for
-/// a switch to thread 8, else the entry and exit of `read` and of `rt_sigreturn`).
+/// Writes a kernel's trace of one CPU, in which only switches identify the thread: times, and the numbers of events (0
+/// for a switch to thread 8, 1 and 2 for the entry and exit of `read`, 3 and 4 for the entries of `rt_sigreturn` and
+/// `write`).
 fn without_contexts(folder: &Path, events: &[(u64, u32)]) {
     let word = "integer { size = 32; }";
     let mut text = format!(
@@ -45,7 +46,7 @@ fn without_contexts(folder: &Path, events: &[(u64, u32)]) {
     std::fs::write(folder.join("chan_0"), stream).unwrap();
 }
 
-/// The calls of a trace: what begins or ends at which time, and how long those took of which an event states it.
+/// The begins and ends of calls in a trace: time, kind, and the duration if an event states it.
 fn calls(folder: &Path) -> Vec<(i64, RowKind, Option<u64>)> {
     let mut source = open(folder, &OpenOptions::default()).unwrap();
     let (mut batch, mut calls) = (Batch::default(), Vec::new());
@@ -60,14 +61,14 @@ fn calls(folder: &Path) -> Vec<(i64, RowKind, Option<u64>)> {
     calls
 }
 
-/// Where nothing tells which thread has a processor, a system call is one if nothing came between: others of the threads that
-/// had it meanwhile would nest in it without end.
+/// As long as the thread on a CPU is unknown, an entry and an exit are a system call only if nothing is between them.
+/// Otherwise calls of several threads would nest without end.
 #[test]
 fn system_calls_of_unknown_threads_do_not_nest() {
     let folder = tempfile::tempdir().unwrap();
     // The second `read` waits, and another thread writes meanwhile.
     let events = [(10, 1), (20, 2), (30, 1), (40, 4), (50, 2)];
-    // Behind the switch the thread is known.
+    // After the switch the thread is known.
     let behind = [(60, 1), (70, 0), (80, 2), (90, 1), (95, 2)];
     without_contexts(folder.path(), &[&events[..], &behind].concat());
     let (enter, exit) = (RowKind::Enter, RowKind::Exit);
@@ -80,7 +81,7 @@ fn system_calls_of_unknown_threads_do_not_nest() {
     assert_eq!(calls(folder.path()), expected);
 }
 
-/// `rt_sigreturn` has no exit of its name: the thread goes on where the signal came.
+/// `rt_sigreturn` has no exit of its own: the thread continues where the signal interrupted it.
 #[test]
 fn a_return_from_a_signal_holds_no_other_call() {
     let folder = tempfile::tempdir().unwrap();

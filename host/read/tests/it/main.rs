@@ -1,7 +1,8 @@
-//! Recordings and captures of every format, read as events.
+//! Tests of readers: recordings and captures of every format, read as events.
 
 mod any_input;
 mod babeltrace;
+mod chosen_names;
 mod clocks;
 mod coresight;
 mod ctf;
@@ -14,6 +15,7 @@ mod ftrace_depths;
 mod ftrace_marks;
 mod ftrace_options;
 mod ftrace_recognised;
+mod ftrace_system_calls;
 mod ftrace_text;
 mod ftrace_text_lines;
 mod inputs;
@@ -25,12 +27,15 @@ mod mapping;
 mod moving;
 mod native;
 mod recorder;
+mod reused_threads;
 mod rows;
 mod rtems_record;
 mod systemview;
 mod systemview_samples;
+mod systemview_tasks;
 mod together;
 mod unfinished;
+mod versions;
 mod zephyr;
 mod zephyr_damage;
 mod zephyr_dumps;

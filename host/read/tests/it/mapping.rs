@@ -1,4 +1,4 @@
-//! Traces of other tracers with a mapping that says what their events mean.
+//! Traces of other tracers, with a mapping file that defines the meaning of their events.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use kymo_fixtures::captures;
 use kymo_fixtures::names::{function_at, interrupt, thread};
 use kymo_read::{Events, Mapping, OpenError, OpenOptions, Source, open};
 
-/// A trace of the collection; `None` (loudly) where it is not there.
+/// A trace of the collection; `None`, with a message, if it is missing.
 fn trace(name: &str) -> Option<PathBuf> {
     Some(captures::ctf()?.join(name).join("trace"))
 }
@@ -90,7 +90,7 @@ fn quantities_are_counters() {
         value: Quantity::Unsigned(19403),
     };
     assert_eq!(tick.kind, counter);
-    // A text is no value.
+    // A text is not a counter value.
     let begin = named(&events, "benchtp:span_begin").next().unwrap();
     assert_eq!(begin.kind, EventKind::Other);
 }
@@ -165,7 +165,7 @@ fn one_stream_is_read_with_the_metadata_beside_it_or_elsewhere() {
     let Some(trace) = trace("handmade/pass-ctf1-barectf-22bit") else {
         return;
     };
-    // The events of `fast_0`, as text: numbers that are none equal nothing.
+    // The events of `fast_0`, as text because NaN is not equal to itself.
     let events = |mut source: Box<dyn Source>| {
         let streams = source.info().streams.clone();
         let mut events = events(&mut *source);

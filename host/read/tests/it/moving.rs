@@ -1,20 +1,28 @@
-//! Hardware trace of threads that move from one processor to another.
+//! Hardware trace of threads that move between CPUs.
 
 use std::collections::BTreeMap;
 
 use kymo_event::{Event, EventKind, TraceInfo};
 use kymo_fixtures::etmv4::{Trace, recording_of};
-use kymo_fixtures::perf_data::AUX_RAW;
+use kymo_fixtures::perf_data::{AUX_RAW, PerfData};
 use kymo_read::{Events, OpenOptions, open};
 
-/// Where the code is: two instructions.
+/// Address of the code, which has two instructions.
 const HERE: u64 = 0x40_0000;
 
-/// The same with a wait for interrupts in between.
+/// Address of the same code with a wait for interrupts between the instructions.
 const IDLE: u64 = HERE + 0x100;
 
-/// The events of two processors that wrote these traces.
+/// The events of two CPUs with these traces.
 fn events(traces: [Trace; 2]) -> (Vec<Event>, TraceInfo) {
+    events_beside(traces, |_| {})
+}
+
+/// As [`events`], with more records of the kernel.
+fn events_beside(
+    traces: [Trace; 2],
+    kernel: impl FnOnce(&mut PerfData),
+) -> (Vec<Event>, TraceInfo) {
     let folder = tempfile::tempdir().expect("a folder");
     let bytes = |words: &[u32]| -> Vec<u8> {
         let words = words.iter();
@@ -29,6 +37,7 @@ fn events(traces: [Trace; 2]) -> (Vec<Event>, TraceInfo) {
             perf.at(1000).comm(thread, "thread");
             perf.at(2000).mapping(thread, HERE, 0x1000, 0, "/two");
         }
+        kernel(perf);
     });
     for (cpu, trace) in (0..).zip(traces) {
         let size = trace.bytes.len() as u64;
@@ -47,7 +56,7 @@ fn events(traces: [Trace; 2]) -> (Vec<Event>, TraceInfo) {
     (events, source.info().clone())
 }
 
-/// A slice of a thread: from a time on, so many times through the code, up to another time.
+/// Adds a time slice of a thread: it executes the code `runs` times between two times.
 fn slice(mut trace: Trace, thread: u32, times: (u64, u64), runs: u32) -> Trace {
     trace = trace.on().at(thread, HERE).time(times.0);
     for _ in 0..runs {
@@ -76,7 +85,7 @@ fn threads_that_swap_processors_keep_the_times_of_the_trace() {
     };
     let mut bounds: Vec<_> = seen.values().map(bounds).collect();
     bounds.sort_unstable();
-    // One run of each slice behind a first one is that of the call which was open before.
+    // In each slice after a first one, the first run belongs to the call that was already open.
     let [
         (10_000, one),
         (10_000, other),
@@ -125,4 +134,100 @@ fn time_that_passes_in_a_wait_is_the_wait_s() {
     assert!(entered[waits].1 < 10_030, "{entered:?}");
     let (_, behind) = entered[waits + 1];
     assert!(behind > 20_000, "{entered:?}");
+}
+
+/// Time, CPU and thread of each switch, and whether the thread gets the CPU.
+fn switches((events, info): &(Vec<Event>, TraceInfo)) -> Vec<(i64, u32, u64, bool)> {
+    let switches = events.iter().filter_map(|event| {
+        let is_in = match event.kind {
+            EventKind::SwitchedIn => true,
+            EventKind::SwitchedOut => false,
+            _ => return None,
+        };
+        let thread = info.identities.tid(event.thread?);
+        Some((event.time.0, event.cpu?.0, thread.0, is_in))
+    });
+    switches.collect()
+}
+
+#[test]
+fn threads_do_not_run_from_where_the_kernel_switched_them_out() {
+    let first = slice(Trace::new(true), 1, (10_000, 10_020), 10);
+    let first = slice(first, 2, (20_005, 20_025), 10);
+    let first = slice(first, 2, (30_005, 30_025), 10);
+    let first = slice(first, 1, (40_005, 40_025), 10);
+    let found = events_beside([first, Trace::new(true)], |perf| {
+        perf.at(9_990).switch_of_cpu((0, 1), 0);
+        perf.at(10_030).switch_of_cpu((1, 0), 0);
+        perf.at(20_000).switch_of_cpu((0, 2), 0);
+        // In a system call.
+        perf.at(20_040).switch_of_cpu((2, 0), 0);
+        perf.at(30_000).switch_of_cpu((0, 2), 0);
+        // The third thread is not traced.
+        perf.at(30_030).switch_of_cpu((2, 3), 0);
+        perf.at(35_000).switch_of_cpu((3, 0), 0);
+        perf.at(40_000).switch_of_cpu((0, 1), 0);
+        perf.at(40_040).switch_of_cpu((1, 0), 0);
+    });
+    assert_eq!(
+        switches(&found),
+        [
+            (10_000, 0, 1, true),
+            (10_030, 0, 1, false),
+            (20_000, 0, 2, true),
+            (20_040, 0, 2, false),
+            (30_000, 0, 2, true),
+            (30_030, 0, 2, false),
+            (30_030, 0, 3, true),
+            (35_000, 0, 3, false),
+            (40_000, 0, 1, true),
+            (40_040, 0, 1, false),
+        ]
+    );
+}
+
+#[test]
+fn a_thread_that_the_kernel_moves_runs_on_one_processor() {
+    let first = slice(Trace::new(true), 1, (10_000, 10_020), 10);
+    let first = slice(first, 2, (40_005, 40_025), 10);
+    let second = slice(Trace::new(true), 2, (10_000, 10_020), 10);
+    let second = slice(second, 1, (20_005, 20_025), 10);
+    let found = events_beside([first, second], |perf| {
+        perf.at(9_990).switch(1, 0);
+        perf.at(10_030).switch_out(1, 0);
+        perf.at(39_990).switch(2, 0);
+        perf.at(40_030).switch_out(2, 0);
+        perf.at(9_991).switch(2, 1);
+        perf.at(10_040).switch_out(2, 1);
+        perf.at(19_990).switch(1, 1);
+        perf.at(20_030).switch_out(1, 1);
+    });
+    assert_eq!(
+        switches(&found),
+        [
+            (10_000, 0, 1, true),
+            (10_000, 1, 2, true),
+            (10_030, 0, 1, false),
+            (10_040, 1, 2, false),
+            (19_990, 1, 1, true),
+            (20_030, 1, 1, false),
+            (39_990, 0, 2, true),
+            (40_030, 0, 2, false),
+        ]
+    );
+}
+
+#[test]
+fn switches_of_threads_with_other_numbers_are_not_used() {
+    let first = slice(Trace::new(true), 1, (10_000, 10_020), 10);
+    let first = slice(first, 2, (20_005, 20_025), 10);
+    // The numbers of another PID namespace than those of the trace.
+    let found = events_beside([first, Trace::new(true)], |perf| {
+        perf.at(9_990).switch_of_cpu((0, 71), 0);
+        perf.at(10_030).switch_of_cpu((71, 0), 0);
+        perf.at(20_000).switch_of_cpu((0, 72), 0);
+        perf.at(20_040).switch_of_cpu((72, 0), 0);
+    });
+    let threads: Vec<_> = switches(&found).iter().map(|it| (it.2, it.3)).collect();
+    assert_eq!(threads, [(1, true), (1, false), (2, true)]);
 }

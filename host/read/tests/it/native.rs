@@ -1,5 +1,5 @@
-//! Recordings of a test recorder through every way in which a recording can be kept: what comes
-//! back is what was recorded, in every layout.
+//! Recordings of a test recorder in each form in which a recording can be stored: the events read must be those
+//! recorded, in every layout.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn time(ticks: u64) -> Time {
     Time(Ticks(ticks).to_ns(25_000_000) as i64)
 }
 
-/// What a reader made of a record, in the words of the recorder.
+/// A read event in the form of the recorder's expected result.
 fn truth<'e>(info: &TraceInfo, event: &'e Event) -> (Time, &'e str, u64) {
     let field = |name: &str| {
         event.fields.iter().find_map(|field| match &field.value {
@@ -54,7 +54,7 @@ fn truth<'e>(info: &TraceInfo, event: &'e Event) -> (Time, &'e str, u64) {
     (event.time, &event.name, argument)
 }
 
-/// Holds what a source gives against what the streams recorded.
+/// Compares the events of a source with those that the streams recorded.
 fn agree(source: &mut dyn Source, streams: &[&Encoder]) {
     let events = events(source);
     assert!(
@@ -173,7 +173,7 @@ fn meaning_names_and_context() {
             events[1].fields[0],
             Field::new("function", Value::Hex(TEXT_BASE + 2))
         );
-        // Only a trace directory has names of functions.
+        // Only a trace directory contains names of functions.
         let function = info
             .identities
             .function(function_at(info, Addr(TEXT_BASE + 2)));
@@ -226,7 +226,7 @@ fn threads_of_a_process_are_streams_of_their_own() {
         ..CORTEX_M
     };
     let thread = PacketHeader::FLAG_THREAD;
-    // A processor may run one thread only.
+    // A CPU that runs only one thread is possible.
     for (layout, flags, threads) in [
         (CORTEX_M, thread, true),
         (wide, thread, true),
@@ -297,7 +297,7 @@ fn a_summary_counts_records_and_losses() {
         assert_eq!(summary.streams[2].events, 3);
         let total: u64 = summary.streams.iter().map(|stream| stream.events).sum();
         assert_eq!(total, count);
-        // The names stand at the beginning of time, where nothing happened.
+        // Names are recorded at time 0, which is not the start of the events.
         assert_eq!(summary.start, Some(time(1_000)));
         assert_eq!(summary.streams[2].start, Some(Time(0)));
         assert_eq!(summary.streams[0].start, Some(time(1_000)));
@@ -317,7 +317,7 @@ fn a_summary_counts_records_and_losses() {
     )
     .unwrap();
     let summary = Summary::of(&mut *source);
-    // Of the third packet its head and four of its events are there.
+    // The header and four events of the third packet are present.
     assert_eq!((summary.events, summary.lost, summary.gaps), (20, None, 1));
     assert_eq!(summary.errors.len(), 1);
     let found = packets[0].len() + packets[1].len() + 56;
@@ -326,7 +326,7 @@ fn a_summary_counts_records_and_losses() {
         summary.errors[0].message,
         "expected a packet of 68 bytes, found the first 56: the last 12 are missing"
     );
-    // Nothing that is there was left out, and nobody says so.
+    // No event that is present is omitted, and no loss is reported.
     let folder = tempfile::tempdir().unwrap();
     let dump = Dump {
         identity: &identity(CORTEX_M),
@@ -386,7 +386,7 @@ fn refusals_say_what_was_expected() {
         )
         .contains("checksum")
     );
-    // Of an older Kymo: its packets would be taken for something else.
+    // A recording of an older Kymo version is refused, because its packets would be misinterpreted.
     let mut old = identity(CORTEX_M);
     old.protocol = 1;
     assert_eq!(
@@ -498,7 +498,7 @@ fn a_directory_with_other_things_in_it_is_left_alone() {
     assert!(error.to_string().contains("thesis.tex"));
     std::fs::remove_file(folder.path().join("thesis.tex")).unwrap();
     write_trace(folder.path(), &dump, &Program::default()).unwrap();
-    // A second recording with fewer streams leaves none of the first.
+    // A second recording with fewer streams removes the files of the first.
     let dump = Dump {
         bytes: &ten_packets().bytes(),
         ..dump
@@ -532,7 +532,7 @@ fn a_directory_around_a_recording_is_opened_as_the_recording() {
     assert_eq!(events.len() as u64, count);
     assert!(matches!(events[3].kind, EventKind::Enter { .. }));
 
-    // Two recordings have two clocks: nobody knows what happened before what.
+    // Two recordings have two clocks, so the order of their events is unknown.
     write_trace(&folder.path().join("other"), &dump, &Program::default()).unwrap();
     let error = open(folder.path(), &options).err().unwrap();
     let OpenError::Several { traces, .. } = &error else {

@@ -1,5 +1,4 @@
-//! A real recording: a C program of which every call is known, recorded by the device library on
-//! this machine.
+//! A real recording: a C program with known calls, recorded by the device library on this machine.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -25,19 +24,18 @@ fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Builds the device library and a program, and runs it. Returns the folder with the program
-/// `program` and its recording `raw`.
+/// Builds the device library and a program, and runs it. Returns the folder with the program and its recording `raw`.
 fn record(compiler: &str) -> tempfile::TempDir {
     let (folder, program) = build(compiler, "two_threads.c");
     run(Command::new(&program).env("KYMO_OUTPUT", folder.path().join("raw")));
     folder
 }
 
-/// Builds the device library and a program of `tests/programs`; returns a folder and the program in it.
+/// Builds the device library and a program of `tests/programs`. Returns a folder and the program in it.
 pub(crate) fn build(compiler: &str, source: &str) -> (tempfile::TempDir, PathBuf) {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let device = manifest.join("../../device");
-    // Beside the test's own files, and apart from them: it is another workspace.
+    // A target folder of its own, because the device library is in another workspace.
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("device");
     run(Command::new(env!("CARGO"))
         .args([
@@ -156,7 +154,7 @@ fn every_call_is_there(compiler: &str) {
         "streams of threads"
     );
 
-    // The same as a trace directory, with the names of the functions in it.
+    // The same recording as a trace directory, which contains the names of the functions.
     let file = RawFile::open(&raw).unwrap();
     let directory = folder.path().join("trace");
     let names = functions
@@ -205,12 +203,12 @@ fn every_call_is_there(compiler: &str) {
         2
     );
 
-    // And another reader agrees.
+    // Another reader finds the same events.
     let babeltrace2 = Path::new("babeltrace2");
     match Command::new(babeltrace2).arg("--version").output() {
         Ok(_) => {
-            // Where a tick is no whole number of nanoseconds, babeltrace2 rounds in floating
-            // point and can be one nanosecond off; and once more where the date begins.
+            // If a tick is not a whole number of nanoseconds, babeltrace2 rounds in floating point and can differ by
+            // one nanosecond, and by another one in the date of the start.
             let records = kymo_fixtures::babeltrace::agrees(babeltrace2, &directory, 2);
             assert_eq!(records, events.len() as u64);
         }

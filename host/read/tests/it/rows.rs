@@ -1,4 +1,4 @@
-//! The decoder that makes rows straight from bytes, held against the way through CTF.
+//! Comparison of the decoder that creates rows directly from bytes with the decoder for CTF.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use kymo_wire::event::{Layout, PacketHeader};
 use kymo_wire::link::Identity;
 use proptest::prelude::*;
 
-/// What a source tells but for names and items, which take the other way.
+/// A source's description and its events, without names and items, which both decoders read in the same way.
 struct Read {
     info: TraceInfo,
     events: Vec<Event>,
@@ -30,7 +30,7 @@ fn read(mut source: Box<dyn Source>) -> Read {
 }
 
 impl Read {
-    /// What could not be read.
+    /// The damage that was found.
     fn damage(&self) -> Vec<(&str, u64, &str)> {
         let damage = self.info.damage.iter();
         let mut damage: Vec<_> = damage
@@ -48,10 +48,11 @@ impl Read {
     }
 }
 
-/// An event of which all is known, as it is reported where not all is wanted.
+/// Reduces a complete event to the properties that are read with `wanted`.
 fn wanted_of(whole: &Event, wanted: Wanted, row: &Event) -> Event {
     let mut event = whole.clone();
-    // What an exit and the end of a handler end that do not say so is for nesting to tell.
+    // For an exit or handler end without a function or interrupt, the row does not contain it: only nesting determines
+    // it.
     match (&mut event.kind, &row.kind) {
         (EventKind::Exit { function }, _) if !whole.named => *function = None,
         (EventKind::IsrExit { irq }, EventKind::IsrExit { irq: None }) => *irq = None,
@@ -71,15 +72,14 @@ fn wanted_of(whole: &Event, wanted: Wanted, row: &Event) -> Event {
         event.fields.clear();
     }
     if wanted == Wanted::Meaning {
-        // There may be more than is wanted.
+        // The row may contain more than was requested.
         event.name = row.name.clone();
         event.fields.clone_from(&row.fields);
     }
     event
 }
 
-/// Opens the same with each way, and holds what they tell against each other. Returns how many events
-/// there are.
+/// Reads the same input with both decoders, and compares the results. Returns the number of events.
 fn agree(open: &dyn Fn(&OpenOptions) -> Box<dyn Source>) -> usize {
     let with = |wanted| {
         let options = OpenOptions {
@@ -106,11 +106,11 @@ fn agree(open: &dyn Fn(&OpenOptions) -> Box<dyn Source>) -> usize {
     whole.events.len()
 }
 
-/// The clocks of a Cortex-M, and of a processor that counts more than once a nanosecond.
+/// The clock of a Cortex-M, and that of a processor with more than one tick per nanosecond.
 const CLOCKS: [u64; 2] = [25_000_000, 2_593_991_000];
 
-/// How many events each clock's recording has. Damage may put packets where only one of the clocks has a time in
-/// 64 bits, and so give one of them another gap.
+/// The number of events with each clock. Damage may shift packets so that only one of the clocks has a time in 64 bits,
+/// and so lead to different gaps.
 fn dump(layout: Layout, bytes: &[u8], missing: &[std::ops::Range<u64>]) -> [usize; 2] {
     CLOCKS.map(|clock_hz| {
         let identity = Identity {
@@ -125,13 +125,13 @@ fn dump(layout: Layout, bytes: &[u8], missing: &[std::ops::Range<u64>]) -> [usiz
 fn a_recording_in_every_layout() {
     for layout in layouts() {
         let (bytes, count) = small(layout);
-        // All but the three names.
+        // All events but the three names.
         let events = dump(layout, &bytes, &[]).map(|events| events as u64);
         assert_eq!(events, [count - 3; 2]);
     }
 }
 
-/// Several streams of anything, with what their packets say of losses.
+/// Several streams of random events, with losses reported in their packets.
 fn streams(layout: Layout) -> impl Strategy<Value = Vec<Vec<u8>>> {
     let flags = prop_oneof![
         Just(0),
@@ -165,7 +165,7 @@ fn streams(layout: Layout) -> impl Strategy<Value = Vec<Vec<u8>>> {
     })
 }
 
-/// Damage: what is changed, taken out, or put in, and where.
+/// Kind of damage: changed, removed, inserted or zeroed bytes, or a missing range.
 #[derive(Clone, Debug)]
 enum Harm {
     Change(u8),
@@ -192,13 +192,13 @@ proptest! {
     fn random_streams_whole_and_damaged(
         (layout, packets) in prop::sample::select(layouts())
             .prop_flat_map(|layout| (Just(layout), streams(layout))),
-        // In which order packets come, and which don't.
+        // Order of the packets; one in 20 is removed.
         order in prop::collection::vec((any::<u16>(), 0..20u8), 200),
         harms in prop::collection::vec((any::<prop::sample::Index>(), harm()), 0..4),
     ) {
         let mut packets: Vec<_> = packets.into_iter().zip(order).collect();
         packets.retain(|(_, (_, fate))| *fate > 0);
-        // Mostly as they were recorded, one stream behind the other; sometimes mixed.
+        // Usually in recorded order, one stream after the other; sometimes mixed.
         if packets.iter().any(|(_, (_, fate))| *fate == 1) {
             packets.sort_by_key(|(_, (key, _))| *key);
         }
@@ -225,10 +225,10 @@ proptest! {
     }
 }
 
-/// A record that a hole has torn, and one that only ends in zeros.
+/// Holes of zeros that begin within a record, and records that end with zeros anyway.
 #[test]
 fn holes_that_begin_inside_of_a_record() {
-    // Both shapes and both orders.
+    // Layouts with both shapes and both byte orders.
     for layout in layouts()
         .into_iter()
         .skip(1)
@@ -283,7 +283,7 @@ fn reading_ahead_changes_nothing() {
     }
 }
 
-/// The recordings of this checkout, and those of its last demonstration.
+/// The recordings in this checkout, and those of its last demonstration.
 #[test]
 fn recordings_of_targets() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -296,7 +296,7 @@ fn recordings_of_targets() {
     }
 }
 
-/// How many events there are in recordings below a folder, which are read both ways.
+/// Reads the recordings below a folder with both decoders, and returns the number of events.
 fn recordings_below(folder: &Path, depth: u32) -> usize {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return 0;

@@ -1,4 +1,4 @@
-//! Recordings of RTEMS's events: what their records mean.
+//! Recordings of RTEMS's events: the meaning of the records.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ fn read(bytes: &[u8]) -> (TraceInfo, Vec<Event>) {
     (source.info().clone(), events)
 }
 
-/// An event as a line: thread, what it means, fields.
+/// An event as a line: thread, meaning, fields.
 fn line(info: &TraceInfo, event: &Event) -> String {
     let all = &info.identities;
     let function = |id| all.function(id).unwrap().name.clone().unwrap();
@@ -133,7 +133,7 @@ fn records_mean_what_they_say() {
         EventKind::Enter { call_site, .. } => call_site,
         _ => None,
     });
-    // Without Thumb's bit.
+    // Without the Thumb bit.
     assert_eq!(call_site.map(|address| address.0), Some(0x1000));
     let target: Vec<_> = info
         .about
@@ -155,13 +155,13 @@ fn records_mean_what_they_say() {
     );
 }
 
-/// A block is given behind its last word, and before whatever comes later.
+/// The event of a memory block follows the last word of the block, and precedes all later events.
 #[test]
 fn a_block_of_memory_lies_before_what_follows_it() {
     let (memory, registers) = (110, EventId::REGISTERS.0.into());
     let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, 1_000_000);
     stream.processor(0).uptime(10);
-    // Of a known length: records of another processor follow before one of this.
+    // A block of known length. In order of time, records of the other CPU follow before the next one of this CPU.
     stream.item(20, 19, 0x300).item(20, 100, 6);
     stream
         .item(20, memory, 0x0403_0201)
@@ -198,13 +198,13 @@ fn a_block_of_memory_lies_before_what_follows_it() {
     );
 }
 
-/// A gap does not take the thread from its processor: the next switch says which one ran, whatever interrupts come before.
+/// After a gap the running thread is known from the next switch, also if interrupts occur before it.
 #[test]
 fn behind_a_gap_the_next_switch_names_the_thread() {
     let (thread, idle) = (0x0a01_0001, 0x0901_0001);
     let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, 1_000_000);
     stream.thread(idle, "IDLE").thread(thread, "UI1 ");
-    // Another processor's switch shows nothing.
+    // A switch of another CPU must not matter.
     stream.processor(1).uptime(10).item(21, 305, thread);
     stream.processor(0).uptime(10);
     stream.item(11, 306, idle).item(11, 305, thread);
@@ -214,7 +214,7 @@ fn behind_a_gap_the_next_switch_names_the_thread() {
     stream.item(24, 339, 0x1000); // WRITE_EXIT
     stream.item(25, 306, thread).item(25, 305, idle);
     stream.overflow(9).item(30, 512, 2).uptime(30);
-    // Which one ran before it is not said.
+    // This switch does not contain the thread that ran before it.
     stream.item(31, 305, thread).item(32, 512, 3);
     stream.overflow(9).item(40, 512, 4).uptime(40);
     let (info, events) = read(&stream.bytes);
@@ -290,7 +290,7 @@ fn all_cases_are_counted_and_their_damage_is_told() {
             (found.events, found.lost),
             "{name}"
         );
-        // Nothing is at the beginning of time that was not.
+        // No event has time 0, except in the recording that begins there.
         let floor = if name == "shim-le64-uptime-zero" {
             0
         } else {
@@ -328,7 +328,7 @@ fn processors_without_uptime_are_marked_and_lie_among_the_others() {
         "{first} to {last}"
     );
     assert!(events.is_sorted_by_key(|event| event.time));
-    // Their last records are as late as the crash.
+    // The last records of these CPUs are shortly before the crash.
     for cpu in 1..4 {
         let last = events
             .iter()
@@ -350,7 +350,7 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     let (info, events) = read(log.as_bytes());
     let several = |it: &String| it.starts_with("there are 2 dumps in the log");
     assert_eq!(info.remarks.iter().filter(|it| several(it)).count(), 1);
-    // Of a pipe it is known at its end.
+    // When reading from a pipe the number of dumps is known at its end.
     let reader = Box::new(std::io::Cursor::new(log.clone()));
     let pipe = rtems_record::open_stream("log".as_ref(), reader, &OpenOptions::default());
     let mut pipe = pipe.unwrap();
@@ -361,7 +361,7 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     );
     let names: Vec<_> = info.streams.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["cpu0", "cpu1", "cpu0 of dump 2", "cpu1 of dump 2"]);
-    // Uptimes begin anew with each: they are machines of their own, and all events are in the order of time.
+    // The uptime restarts with each dump. Each is a machine of its own, and all events are ordered by time.
     assert!(!info.steps_back);
     let machines: Vec<_> = info.streams.iter().map(|it| it.machine).collect();
     assert!(machines[0] == machines[1] && machines[2] == machines[3]);
@@ -384,7 +384,7 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     assert_eq!(fields(last), Some(Value::Hex(2)));
 }
 
-/// Gives so many bytes at a time.
+/// Reader that returns at most this number of bytes at a time.
 struct Pieces(Vec<u8>, usize);
 
 impl std::io::Read for Pieces {
@@ -396,7 +396,7 @@ impl std::io::Read for Pieces {
     }
 }
 
-/// The items of arguments come behind that of the call, and so in another piece of what a target sends.
+/// The items of the arguments follow that of the call, so they may arrive in another chunk.
 #[test]
 fn calls_of_a_live_target_have_their_arguments() {
     const CALLS: u64 = 20;

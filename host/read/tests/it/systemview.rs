@@ -1,4 +1,4 @@
-//! Recordings of SystemView: real ones, and encoded ones with every kind of packet.
+//! Recordings of SystemView: real ones, and generated ones with every kind of packet.
 
 use kymo_event::{Event, EventKind, Gap, Time, Value};
 use kymo_fixtures::captures;
@@ -17,7 +17,7 @@ fn options() -> OpenOptions {
     }
 }
 
-/// Name, packets, what the last overflow said, the last time.
+/// File name, number of packets, count of the last overflow packet, time of the last packet.
 const CLEAN: [(&str, u64, u64, i64); 4] = [
     ("app-cpu1.SVDat", 47_430, 13_875, 25_322_383_000),
     ("pro-cpu1.SVDat", 47_461, 13_875, 25_322_383_000),
@@ -89,10 +89,10 @@ fn calls_are_named_by_the_descriptions_beside_the_recording() {
     ));
     let heap = all.iter().find(|it| it.name == "heap_alloc").unwrap();
     assert_eq!(heap.fields[1].value, Value::Unsigned(65));
-    // Both callers are described as `caller`.
+    // Both callers are named `caller` in the description.
     let names: Vec<&str> = heap.fields.iter().map(|it| &*it.name).collect();
     assert_eq!(names, ["block", "size", "caller", "caller2"]);
-    // Without the file, by their numbers.
+    // Without the description file, events have their numbers as names.
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("it");
     std::fs::copy(folder.join("pro-cpu2.svdat"), &copy).unwrap();
@@ -121,11 +121,11 @@ fn files_of_two_cores_are_one_trace() {
     assert_eq!(names, ["pro-cpu2.svdat", "app-cpu2.svdat"]);
     let records: Vec<_> = all.iter().filter(|it| it.record).collect();
     assert!(records.iter().is_sorted_by_key(|it| it.time));
-    // What both have is there once: 71 descriptions, one start.
+    // Packets that both files contain are returned once: 71 descriptions, one start.
     let of = |name: &str| records.iter().filter(|it| it.name == name).count();
     assert_eq!((of("sysdesc"), of("init"), of("trace_stop")), (71, 1, 1));
     assert_eq!((of("isr_enter"), of("idle")), (17 + 6, 8 + 3));
-    // Two recordings that do not belong together.
+    // Two recordings of different runs are refused.
     let other = open(&folder.join("app-cpu2.svdat"), &beside("pro-cpu1.SVDat"));
     assert!(matches!(other.err(), Some(OpenError::Several { .. })));
     let both = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn files_of_two_cores_are_one_trace() {
     assert_eq!(of_folder.len(), all.len());
 }
 
-/// Packets 10 microseconds apart, as a recording.
+/// A recording of packets that are 10 microseconds apart.
 pub fn recording(packets: &[Packet<'_>]) -> Vec<u8> {
     let start = [
         Packet::TraceStart,
@@ -335,7 +335,7 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
             _ => None,
         })
         .collect();
-    // 4 packets before, 24 of the list before the first overflow: 10 us each.
+    // 4 packets before, and 24 of the list before the first overflow: 10 us each.
     assert_eq!(gaps, [(280_000, Some(30)), (290_000, Some(12))]);
     let thread = identities
         .threads()
@@ -345,7 +345,7 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
     assert_eq!(all.iter().filter(|it| it.record).count(), 4 + 28);
 }
 
-/// A pipe that ends within a packet, and one with the text of a file before its stream.
+/// A stream that ends within a packet, and one with the text of a file before it.
 #[test]
 fn streams_that_come_piece_by_piece_read_like_files() {
     let bytes = recording(&[Packet::TaskStartExec { task: 0x40 }, Packet::Idle]);
@@ -359,12 +359,12 @@ fn streams_that_come_piece_by_piece_read_like_files() {
         source.info().damage[0].message,
         "the stream ends within a packet"
     );
-    // The cut is at the end of the trace: nothing before it is in doubt.
+    // The stream is cut at the end of the trace: the events before it are certain, so there is no gap.
     let is_gap = |event: &&Event| matches!(event.kind, EventKind::Gap(_));
     assert_eq!(cut.iter().filter(is_gap).count(), 0);
 }
 
-/// A buffer that was saved whole, to its end.
+/// A buffer that was saved completely, including its unused end.
 #[test]
 fn zeros_behind_the_last_packet_are_no_damage() {
     let bytes = recording(&[Packet::TaskStartExec { task: 0x40 }, Packet::Idle]);
@@ -397,11 +397,11 @@ fn offsets_in_the_text_part_a_file() {
         .iter()
         .map(|it| (it.cpu.unwrap().0, it.events))
         .collect();
-    // What both say at the same time is that of the first.
+    // Packets that both streams contain at the same time are returned from the first one.
     assert_eq!(cores, [(0, 4 + 3), (1, 2)]);
 }
 
-/// The image of a RAM at 0x2000_0000 with a control block and a ring that has wrapped around.
+/// An image of RAM at 0x2000_0000 with a control block and a ring that has wrapped around.
 #[test]
 fn a_ring_in_an_image_of_memory_is_read() {
     let mut packets = Vec::new();
@@ -467,7 +467,7 @@ fn a_ring_in_an_image_of_memory_is_read() {
             1024 => assert!(summary.events > 200, "{}", summary.events),
             _ => assert_eq!(summary.events, all),
         }
-        // Where the address is given, it counts, though it be wrong.
+        // A given address is used, even if it is wrong.
         let at = |address| {
             let source =
                 systemview::open_memory(&file, image.clone(), Some(address), &options()).unwrap();
@@ -478,17 +478,17 @@ fn a_ring_in_an_image_of_memory_is_read() {
     }
 }
 
-/// `SysTick` begins, 15_444 ticks; it ends, 556 ticks.
+/// `SysTick` begins after 15,444 ticks, and ends after 556 ticks.
 const PAIR: [u8; 7] = [0x02, 0x0f, 0xd4, 0x78, 0x03, 0xac, 0x04];
 
-/// A ring of which packets were overwritten, so that it begins with the time of one.
+/// A ring whose oldest packets were overwritten, so that it begins with the time field of one.
 fn cut_stream(pairs: usize) -> Vec<u8> {
     let mut bytes = PAIR[5..].to_vec();
     (0..pairs).for_each(|_| bytes.extend(PAIR));
     bytes
 }
 
-/// What a file of such a name and content has: events, damaged places, the first event's name.
+/// Contents of a file with this name: number of events, number of damaged places, first interrupt.
 fn read_file(name: &str, bytes: &[u8]) -> (u64, usize, Option<String>) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -505,7 +505,7 @@ fn read_file(name: &str, bytes: &[u8]) -> (u64, usize, Option<String>) {
     (summary.events, summary.errors.len(), irq)
 }
 
-/// What may be the rest of a packet is passed over and counted.
+/// Bytes that may be the rest of a packet are skipped and counted.
 #[test]
 fn a_recording_without_its_beginning_begins_at_the_first_packet_that_is_certain() {
     let found = read_file("ring.SVdat", &cut_stream(100));
@@ -521,7 +521,7 @@ fn a_recording_without_its_beginning_begins_at_the_first_packet_that_is_certain(
     assert!(remarks.ends_with("its first events are a guess"));
 }
 
-/// The buffer is dumped with what lies behind it: blocks that name rings elsewhere.
+/// The dump of a buffer contains the memory after it: control blocks of rings at other addresses.
 #[test]
 fn old_control_blocks_behind_a_stream_do_not_make_it_an_image() {
     let mut bytes = cut_stream(300);
@@ -540,7 +540,7 @@ fn old_control_blocks_behind_a_stream_do_not_make_it_an_image() {
         bytes.resize(bytes.len() + 200, 0);
     }
     bytes.resize(8192, 0);
-    // Some bytes of the blocks look like packets.
+    // Some bytes of the control blocks look like packets.
     let (events, _, first) = read_file("stale.SVDat", &bytes);
     assert!((600..620).contains(&events), "{events}");
     assert_eq!(first.as_deref(), Some("irq 15"));
@@ -613,7 +613,7 @@ fn ids_tell_the_core_where_the_text_says_so() {
     let interrupts =
         of(|kind| matches!(kind, EventKind::IsrEnter { .. } | EventKind::IsrExit { .. }));
     assert_eq!(interrupts, [(20, Some(1), two), (30, Some(1), two)]);
-    // What is lost is of either core.
+    // Lost packets may belong to either core.
     let gaps = of(|kind| matches!(kind, EventKind::Gap(_)));
     assert_eq!(gaps, [(35, None, None)]);
 }

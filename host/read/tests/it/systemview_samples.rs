@@ -1,4 +1,4 @@
-//! Samples of values in SystemView recordings: their types, and those whose registration is missing.
+//! Data samples in SystemView recordings: their types, and those whose registration is missing.
 
 use kymo_event::{Event, EventKind, Quantity, Value};
 use kymo_systemview::{MAX_VARINT, Packet, Text, encode_number};
@@ -14,7 +14,7 @@ fn samples(events: &[Event]) -> Vec<(&str, Quantity)> {
     counters.collect()
 }
 
-/// What a registration says behind the name.
+/// The part of a registration after the name.
 fn registration(numbers: [u32; 5], unit: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in numbers {

@@ -1,4 +1,4 @@
-//! Recordings of one run on one time line: hardware trace beside what software recorded.
+//! Recordings of one run on one time line: hardware trace beside a software recording.
 
 use std::path::{Path, PathBuf};
 
@@ -23,11 +23,11 @@ fn beside(path: &Path) -> OpenOptions {
     }
 }
 
-/// An ITM's clock, some parts in a million off: ticks a second.
+/// Ticks per second of the ITM's clock, which is not exact.
 const HZ: i128 = 48_002_400;
 
-/// What an ITM would have sent while Zephyr ran as in a capture: a text at each event `idle`, a value at each
-/// `isr_enter`, and a sample of the program counter at each switch; each with a timestamp of its own clock.
+/// Generates the trace of an ITM for the run of a Zephyr capture: a text at each event `idle`, a value at each
+/// `isr_enter`, and a sample of the program counter at each switch, each with a timestamp of the ITM's own clock.
 fn itm(events: &[Event]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 0, 0, 0x80];
     let (mut last, mut number) = (0, 0u32);
@@ -56,7 +56,7 @@ fn itm(events: &[Event]) -> Vec<u8> {
     bytes
 }
 
-/// Zephyr's capture, and an ITM's of the same run.
+/// A capture of Zephyr, and the generated trace of an ITM of the same run.
 fn same_run() -> Option<(TempDir, PathBuf, PathBuf)> {
     let zephyr = captures::zephyr_with_metadata()?.join("ctf_native_sample");
     let folder = tempfile::tempdir().expect("a folder");
@@ -91,14 +91,14 @@ fn events_that_both_have_put_an_itm_onto_the_time_line_of_software() {
         (TimeUnit::Nanoseconds, "ctf+coresight")
     );
     assert!(info.has_machines(), "each keeps its processors");
-    // Software keeps its times.
+    // The software's times are unchanged.
     let is_software = |event: &Event| {
         let stream = info.stream(event.stream).expect("a stream");
         stream.name.starts_with("ctf_native_sample/")
     };
     let kept = times(&events, is_software);
     assert_eq!(kept, times(&software, |_| true));
-    // The value of an ITM and the event of Zephyr are one moment, and so are the sample and the switch: within two ticks.
+    // The ITM's value and Zephyr's event have the same time within two ticks, as have the sample and the switch.
     let value = |event: &Event| event.name == "value";
     let isr = |event: &Event| event.name == "isr_enter";
     let sample = |event: &Event| event.name == "pc_sample";
@@ -120,7 +120,7 @@ fn events_that_both_have_put_an_itm_onto_the_time_line_of_software() {
         .find(|(what, _)| what == "time line of itm.toml");
     let about = &about.expect("how times were moved").1;
     assert!(about.contains("40 events `idle`"), "{about}");
-    // The same in the other order: the time line is that of what counts nanoseconds.
+    // In the other order of inputs, the time line is still that of the clock in nanoseconds.
     let options = OpenOptions {
         align: Some("idle".to_owned()),
         ..beside(&zephyr)
@@ -130,7 +130,7 @@ fn events_that_both_have_put_an_itm_onto_the_time_line_of_software() {
     assert_eq!(times(&other, value), times(&events, value));
 }
 
-/// Why two recordings are not put together.
+/// The error message when two recordings can't be combined.
 fn refusal(path: &Path, options: &OpenOptions) -> String {
     match open(path, options) {
         Err(error @ OpenError::Together { .. }) => error.to_string(),
@@ -160,7 +160,7 @@ fn where_nothing_tells_how_clocks_go_together_recordings_are_refused() {
         let refused = refusal(&zephyr, &options);
         assert!(refused.contains(expected), "{refused}");
     }
-    // Two runs of which neither tells dates.
+    // Two runs, none of them with dates.
     let other = captures::zephyr_with_metadata()
         .expect("it was there")
         .join("ctf_uart_mps2");
@@ -220,7 +220,7 @@ fn an_etm_and_an_ftrace_of_one_kernel_have_the_same_times() {
     assert_eq!(events.len(), own.len() + kernel.len());
     let is_own = |event: &Event| event.stream.0 == 0;
     assert_eq!(times(&events, is_own), times(&own, |_| true));
-    // Names go with them: numbers are others, what they stand for is not.
+    // The kernel's events keep their names, although numbers differ.
     let name = |event: &Event, info: &TraceInfo| match event.kind {
         EventKind::Enter { function, .. } => {
             let function = info.identities.function(function).expect("a function");
@@ -243,7 +243,7 @@ fn an_etm_and_an_ftrace_of_one_kernel_have_the_same_times() {
         .filter_map(|event| name(event, &info));
     let known = kernel.iter().filter_map(|event| name(event, &kernel_info));
     assert!(seen.eq(known));
-    // In between each other, as they happened.
+    // The events of both are ordered by time.
     let first = events
         .iter()
         .position(is_own)
@@ -259,7 +259,7 @@ fn an_etm_and_an_ftrace_of_one_kernel_have_the_same_times() {
 #[test]
 fn values_align_as_well_as_names() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Values of port 1, each a second of 1000 ticks or of 3000 behind the other.
+    // Values of port 1, one second apart: 1000 ticks of one clock, 3000 of the other.
     for (name, ticks) in [("one", 1000u32), ("other", 3000)] {
         let mut bytes = vec![0, 0, 0, 0, 0, 0x80];
         for value in [7u32, 9, 7] {
@@ -290,12 +290,13 @@ fn values_align_as_well_as_names() {
     };
     let nines = times(&events, value);
     assert_eq!(nines, [Time(2000), Time(2000)]);
-    // One moment does not tell how long a tick of the other is.
+    // With one common time the length of the other's tick is not known.
     let refused = refusal(&one, &options("9"));
     assert!(refused.contains("that takes two events"), "{refused}");
 }
 
-/// Texts of `trace_marker` are what programs write to tell moments; and clocks of one run do not differ by a fifth.
+/// Programs write texts to `trace_marker` at known times, so they can align recordings. The clocks of one run must not
+/// differ by a fifth.
 #[test]
 fn messages_align_and_clocks_that_differ_too_much_are_doubted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -338,7 +339,7 @@ fn recordings_that_tell_dates_are_moved_by_these() {
     let lttng = ctf.join("lttng-recorded");
     let (alone, info) = read(&lttng, &OpenOptions::default());
     let wall = info.wall_clock.expect("LTTng tells dates");
-    // The target began one second before LTTng's first event.
+    // The target started one second before LTTng's first event.
     let first = alone.iter().map(|event| wall.unix_ns(event.time)).min();
     let zero = first.expect("an event") - 1_000_000_000;
     let options = OpenOptions {

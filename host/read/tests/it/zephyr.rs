@@ -1,5 +1,5 @@
-//! Dumps of Zephyr's instrumentation subsystem as a device sent them, held against what zaru (the
-//! subsystem's own tool) made of the same bytes.
+//! Dumps of Zephyr's instrumentation subsystem captured from a device, compared with the output of zaru (the
+//! subsystem's own tool) for the same bytes.
 
 use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Tid, Time, TraceInfo, Value, Wanted};
 use kymo_fixtures::captures;
@@ -22,7 +22,7 @@ fn read_bytes(bytes: &[u8]) -> (TraceInfo, Vec<Event>) {
     (source.info().clone(), events)
 }
 
-/// Traces: the capture, its zaru output, records, pairs of switches, steps back.
+/// Traces: the capture, zaru's output, and the numbers of records, pairs of switches, and steps back in time.
 const TRACES: [(&str, &str, &str, usize, usize, usize); 3] = [
     (
         "instr_default",
@@ -71,7 +71,7 @@ fn captures_have_the_records_that_are_in_them() {
                 .iter()
                 .all(|event| gap(event) || event.cpu == Some(Cpu(0)))
         );
-        // A time is that of its record, and what goes back is reported before.
+        // An event has the time of its record, and a step back in time is reported before it.
         let mut last = Time(i64::MIN);
         let mut reported = None;
         for event in &events {
@@ -102,7 +102,7 @@ fn captures_have_the_records_that_are_in_them() {
     }
 }
 
-/// The names of a firmware's functions as zaru finds them: by exact address, the last one wins.
+/// The names of a firmware's functions as zaru assigns them: by exact address; the last one wins.
 fn names(folder: &Path) -> HashMap<u64, String> {
     let text = std::fs::read_to_string(folder.join("symbols.nm.txt")).unwrap();
     let lines = text.lines().filter_map(|line| {
@@ -126,12 +126,12 @@ fn calls_and_switches_are_those_that_zaru_exports() {
         let exported: serde_json::Value = serde_json::from_str(&text).unwrap();
         let all = exported["traceEvents"].as_array().unwrap();
 
-        // It writes switches as calls of the hook too, but not all of them.
+        // zaru also writes switches as calls of the hook, but not all of them.
         let theirs = all.iter().filter_map(|event| {
             let phase = event["ph"].as_str()?;
             let name = event["name"].as_str()?;
             let call = matches!(phase, "B" | "E") && !name.starts_with("z_thread_mark_");
-            // What it puts in microseconds are nanoseconds.
+            // The field for microseconds contains nanoseconds.
             call.then(|| {
                 (
                     event["ts"].as_i64(),
@@ -169,7 +169,7 @@ fn calls_and_switches_are_those_that_zaru_exports() {
         named.sort();
         assert_eq!(named_threads(&info), named);
 
-        // Of the thread that comes it keeps the low 16 bits, and the time in milliseconds.
+        // zaru keeps the low 16 bits of the next thread, and the time in milliseconds.
         let switches = exported["systemTraceEvents"].as_str().unwrap();
         let theirs: Vec<_> = switches
             .lines()
@@ -239,7 +239,7 @@ fn profiles_are_those_that_zaru_shows_but_for_times_that_are_none() {
             .iter()
             .filter(|function| function.total.is_none());
         assert_eq!(none.count(), negative, "{file}");
-        // Those come last here, and first there: with 2^64 ns all together.
+        // Functions without a total are last in our table. In zaru's they are first, each with nearly 2^64 ns.
         assert!(
             profile
                 .functions
@@ -351,11 +351,11 @@ fn what_the_metadata_says_decides_only_where_bytes_do_not() {
     };
     let capture = data.join("instr_big/cap_big/04_dump_trace.bin");
     let (info, events) = read(&capture);
-    // That of its own build, and that of another, in which names are longer.
+    // The metadata of the capture's own build, and that of another one with longer names.
     for build in ["instr_big", "instr_default"] {
         let options = OpenOptions {
             metadata: Some(data.join(build).join("ctf_metadata")),
-            // A program for another processor: this test.
+            // A program for another processor: this test itself.
             program: std::env::current_exe().ok(),
             ..OpenOptions::default()
         };

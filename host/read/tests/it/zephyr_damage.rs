@@ -1,4 +1,4 @@
-//! What becomes of dumps that were damaged or cut on their way.
+//! Dumps that were damaged or truncated in transmission.
 
 use crate::dumps::{MAIN, calls, gaps, read_bytes};
 use kymo_event::{Event, EventKind, Gap};
@@ -37,7 +37,7 @@ fn records_go_on_behind_any_amount_of_damage() {
     }
 }
 
-/// Wherever a capture is cut: the records that are whole are given, and what is not whole is reported.
+/// Truncates a capture at many positions: complete records are returned, and incomplete ones are reported.
 #[test]
 fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
     let data = captures::zephyr_instrumentation();
@@ -47,14 +47,14 @@ fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
     ] {
         let bytes = std::fs::read(data.join(file)).unwrap();
         let records = bytes.len() - 6;
-        // Everywhere in the first records and near the end, and in between every place in a record.
+        // Each length within the first records and near the end; others so that each position within a record occurs.
         let all = |length: &usize| {
             *length < 200 || *length + 80 > bytes.len() || length.is_multiple_of(23)
         };
         for length in (0..bytes.len()).filter(all) {
             let cut = &bytes[..length];
             let whole = length.min(records).saturating_sub(4) / size;
-            // Of a record or two nobody can tell for sure what they are.
+            // One or two records are not sufficient to recognize them.
             let Ok(mut source) = open_bytes("dump", cut.to_vec(), &OpenOptions::default()) else {
                 assert!(whole < 3, "{file}: {length}");
                 continue;
@@ -70,12 +70,12 @@ fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
             let gap = |event: &&Event| !matches!(event.kind, EventKind::Gap(_));
             let found = events.iter().filter(gap).count();
             if whole < 3 {
-                // A shorter name may be meant.
+                // The layout may have a shorter name.
                 assert!(found <= whole + 1, "{file}: {length}");
                 continue;
             }
             assert_eq!(found, whole, "{file}: {length}");
-            // The mark is whole or missing; a part of it is reported as bytes that are none of a record.
+            // The mark is complete or missing. A part of it is reported as bytes that belong to no record.
             if length < records + 4 {
                 assert_eq!(source.info().damage.len(), 1, "{file}: {length}");
                 let left = length - 4 - whole * size;
@@ -85,14 +85,14 @@ fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
     }
 }
 
-/// So does what begins with damage, however long it is.
+/// Damage at the start of a dump, of any length.
 #[test]
 fn records_are_found_behind_damage_at_the_start() {
     let records = calls(400, MAIN).concat();
     for bytes in [100, 5_000, 9_000, 100_000] {
         for byte in [0xFE, b'?', 0] {
             let dump = [b"-*-#", &vec![byte; bytes][..], &records, b"-*-!\r\n"].concat();
-            // A mark counts only before what may be a record.
+            // A mark is only recognized if the bytes after it may be a record.
             let dump = match byte {
                 0 => dump,
                 _ => [b"-*-#\0", &dump[4..]].concat(),
@@ -118,7 +118,7 @@ fn records_are_found_behind_damage_at_the_start() {
     }
 }
 
-/// Also where the damage has hit the mark, so that it begins no dump.
+/// Damage at the start that includes the mark, so that no dump begins there.
 #[test]
 fn records_are_found_behind_a_damaged_mark() {
     let records = calls(400, MAIN).concat();
@@ -133,7 +133,7 @@ fn records_are_found_behind_a_damaged_mark() {
     }
 }
 
-/// A record that lost its end is not given the bytes that came instead: text, noise, or zeros.
+/// A truncated record is not completed with the bytes that follow it: text, noise, or zeros.
 #[test]
 fn no_record_is_made_of_a_beginning_and_damage() {
     let records = calls(40, MAIN).concat();
@@ -151,7 +151,8 @@ fn no_record_is_made_of_a_beginning_and_damage() {
     }
 }
 
-/// A file of nothing but damage does not fill the memory with what is said of it; as events, all is reported.
+/// The list of damaged places is limited, so that a file full of damage does not fill the memory. As events, all places
+/// are reported.
 #[test]
 fn much_damage_is_listed_up_to_a_number() {
     let part = [&calls(3, MAIN).concat()[..], &[0xFE; 50]].concat();

@@ -1,4 +1,4 @@
-//! Dumps that no device sent: what those that were captured don't do, or what happened to them on the way.
+//! Synthetic dumps of Zephyr's instrumentation, with properties that no capture has.
 
 use crate::dumps::{CODE, MAIN, calls, gaps, kind, read_bytes, record};
 use kymo_event::{Addr, EventKind, Gap, Tid, Time};
@@ -8,7 +8,7 @@ use kymo_read::zephyr_instrumentation::{decode_profile, is_dump};
 use kymo_read::{Events, OpenError, OpenOptions, ctf_traces, open};
 use kymo_zephyr_instrumentation::{ByteOrder, Hints, Layout, PointerWidth, RecordType};
 
-/// As arm64 does it: calls lie between a switch out and the switch in, the first records name no thread.
+/// Records as on arm64: calls occur between a switch out and the next switch in, and the first records have no thread.
 fn switching(target: Layout) -> Vec<Vec<u8>> {
     let full = "x".repeat(target.name_bytes.unwrap());
     let full = full.as_bytes();
@@ -116,7 +116,7 @@ fn wide_pointers_full_names_and_no_thread_at_all() {
         assert_eq!(kinds, expected);
         assert_eq!(events[0].thread, None);
         let full = "x".repeat(name_bytes);
-        // Two threads of one name are two threads.
+        // Two threads of one name remain separate.
         let threads = [0x4010_0000, 0x4010_0200].map(|id| (Tid(id), full.clone()));
         assert_eq!(named_threads(&info), threads);
     }
@@ -139,7 +139,7 @@ fn what_is_missing_or_damaged_is_told_with_its_place() {
     };
     let whole = marked(&records);
     assert_eq!(gaps(&whole), (20, vec![], 0));
-    // Only what was between the marks, and a console around it.
+    // Only the bytes between the marks, and a dump within console output.
     assert_eq!(gaps(&records.concat()), (20, vec![], 0));
     let text = [
         b"*** Booting ***\r\n-*-# is a mark\r\n",
@@ -149,7 +149,7 @@ fn what_is_missing_or_damaged_is_told_with_its_place() {
     .concat();
     assert_eq!(gaps(&text), (20, vec![], 0));
 
-    // It breaks off in a record, and between two.
+    // The dump ends within a record, and between two records.
     let size = records[0].len();
     let (count, found, damage) = gaps(&whole[..4 + 5 * size + 20]);
     assert_eq!((count, damage), (5, 1));
@@ -175,7 +175,7 @@ fn what_is_missing_or_damaged_is_told_with_its_place() {
         [(6_000, Gap::Damage { bytes: Some(0), .. })]
     ));
 
-    // Three bytes got lost in the seventh record.
+    // Three bytes of the seventh record are missing.
     let mut lossy = whole.clone();
     lossy.drain(4 + 6 * size + 30..4 + 6 * size + 33);
     let (count, found, damage) = gaps(&lossy);
@@ -188,7 +188,7 @@ fn what_is_missing_or_damaged_is_told_with_its_place() {
         (4 + 6 * size as u64, Some(size as u64 - 3))
     );
 
-    // A second dump after the first, one that broke off before it, and one of a profile.
+    // A second dump after the first, an incomplete one before it, and a profile.
     let entry = |function| kymo_fixtures::zephyr_records::entry(&CORTEX_A, function, 0x4D4D_4D4D);
     let profile = marked(&[entry(CODE), entry(CODE + 0x40)]);
     let two = [&whole[..4 + 3 * size + 9], &profile, b"console\r\n", &whole].concat();
@@ -215,7 +215,7 @@ fn what_is_missing_or_damaged_is_told_with_its_place() {
 #[test]
 fn what_is_no_dump_is_not_taken_for_one() {
     for bytes in [
-        // What a firmware's image has.
+        // Bytes of a firmware image.
         &b"trigger\0-*-#\0-*-!\n\0\0\x10\x20\0\0\0\0invalid argument in: '%s'\0pong\n\0\0\0\0"[..],
         b"*** Booting Zephyr OS build 3.4.0 ***\r\npong\r\n1 1 0\r\n",
         b"a dump begins with -*-# and ends with -*-!\r\n",
@@ -238,7 +238,7 @@ fn what_is_no_dump_is_not_taken_for_one() {
     assert!(decode_profile("", &marked(&switching(CORTEX_A)), &Hints::default()).is_err());
 }
 
-/// Each of these took minutes, or hours: what is behind a mark is looked at up to the next one, once.
+/// Each of these files took minutes or hours before: the bytes after a mark must be examined once, up to the next mark.
 #[test]
 fn files_of_marks_cost_no_more_than_their_bytes() {
     let record = calls(1, MAIN).concat();
@@ -296,8 +296,8 @@ fn a_mark_with_less_than_a_record_is_told_as_that() {
 
 #[test]
 fn of_a_record_alone_the_program_says_how_wide_pointers_are() {
-    // 54 bytes without a thread: with pointers of 64 bits called from 0x1040 after 1 us, or with pointers of
-    // 32 bits called from nowhere after 0x1040 ns.
+    // 54 bytes without a thread: with 64-bit pointers a call from 0x1040 after 1 us, with 32-bit pointers a call from
+    // address 0 after 0x1040 ns.
     let target = Layout {
         name_bytes: Some(20),
         ..CORTEX_A
@@ -320,7 +320,8 @@ fn of_a_record_alone_the_program_says_how_wide_pointers_are() {
     }
 }
 
-/// Names are what `k_thread_name_set` was given; on a terminal, or in a file of lines, they do nothing.
+/// Names are the strings passed to `k_thread_name_set`. Their control characters have no effect on a terminal or on
+/// files of lines.
 #[test]
 fn control_characters_in_names_are_shown_and_break_nothing() {
     for (name, shown) in [
@@ -328,7 +329,7 @@ fn control_characters_in_names_are_shown_and_break_nothing() {
         (b"two\r\nlines", "two\\x0d\\x0alines"),
         (b"\x01", "\\x01"),
         (b"a\\b", "a\\\\b"),
-        // A name that fills its field is cut in the middle of a character.
+        // A name that fills its field is truncated within a character.
         ("fifteen bytes- \u{e9}".as_bytes(), "fifteen bytes- \\xc3"),
         ("z\u{fc}rich".as_bytes(), "z\u{fc}rich"),
         (b"-*-!\r\n", "-*-!\\x0d\\x0a"),
@@ -350,8 +351,8 @@ fn control_characters_in_names_are_shown_and_break_nothing() {
     }
 }
 
-/// What was captured begins inside of a dump, or the line damaged a mark: the other dumps of the capture don't
-/// hide it.
+/// A dump without its first mark, because the capture began later or the mark was damaged. The other dumps of the
+/// capture don't hide it.
 #[test]
 fn a_dump_without_its_first_mark_is_found_beside_others() {
     let size = CORTEX_M.size();
@@ -366,7 +367,7 @@ fn a_dump_without_its_first_mark_is_found_beside_others() {
         _ => false,
     };
 
-    // Inside of its first record: 18 and a part of one, then the other 20.
+    // The capture begins within the dump's first record: 18 complete records, then a second dump with 20.
     let part = &records[size + 5..];
     let capture = [part, b"-*-!\r\npong\r\n", &whole].concat();
     let (count, found) = gaps(&capture);
@@ -380,18 +381,18 @@ fn a_dump_without_its_first_mark_is_found_beside_others() {
     else {
         panic!("{found:?}");
     };
-    // The first bytes may be taken for text.
+    // The first bytes may be treated as text.
     assert!((0..size as u64).any(|at| no_begin(begin, at)), "{begin:?}");
     assert_eq!(offset + bytes.unwrap(), (size - 5) as u64);
 
-    // It broke off, and the target started again.
+    // The dump breaks off, and the target restarts.
     let banner = b"*** Booting Zephyr OS build 3.4.0 ***\r\n";
     let capture = [&records[..10 * size + 7], banner, &whole].concat();
     let (count, found) = gaps(&capture);
     assert_eq!(count, 10 + 20);
     assert!(no_begin(&found[0], 0), "{found:?}");
 
-    // Its mark was damaged, between two others.
+    // The mark between two other dumps is damaged.
     let mut damaged = whole.clone();
     damaged[2] = b'?';
     let capture = [&whole[..], b"text\r\n", &damaged, &whole].concat();
@@ -400,7 +401,7 @@ fn a_dump_without_its_first_mark_is_found_beside_others() {
     let at = whole.len() as u64 + 6 + 4;
     assert!(found.iter().any(|gap| no_begin(gap, at)), "{found:?}");
 
-    // What nobody can read is reported.
+    // Unknown bytes are reported.
     let capture = [&b"text"[..], &[0; 100], b"text\r\n", &whole].concat();
     let (count, found) = gaps(&capture);
     assert_eq!(count, 20);
@@ -414,12 +415,12 @@ fn a_dump_without_its_first_mark_is_found_beside_others() {
         panic!("{found:?}");
     };
     assert!(message.contains("neither"), "{message}");
-    // Text is none of that.
+    // Text is not reported.
     let capture = [&b"text \x1b[0m\r\n\x00"[..], &whole, b"\xFFtext\r\n"].concat();
     assert_eq!(gaps(&capture), (20, vec![]));
 }
 
-/// The metadata of a build lies beside a dump, as `kymo trace` and a user leave them.
+/// A dump with the metadata of its build in one directory, as `kymo trace` and users store them.
 #[test]
 fn a_directory_with_metadata_and_a_dump_is_the_dump() {
     let metadata = r#"/* CTF 1.8 */
@@ -444,13 +445,13 @@ event { name = func_entry_with_context; id = 0x0; fields := struct {
             kymo_read::zephyr_instrumentation::FORMAT
         );
         assert_eq!(Events::new(&mut *source).map(Result::unwrap).count(), 20);
-        // It has no records of CTF that could stand for themselves.
+        // The dump contains no CTF records, so no CTF trace must be found.
         for input in [path, &path.join("dump")] {
             let traces = ctf_traces(input, &OpenOptions::default()).unwrap();
             assert!(traces.is_none());
         }
     }
-    // Each of several has a clock of its own.
+    // Several dumps are refused, because each has its own clock.
     std::fs::write(path.join("dump2"), marked(&calls(20, MAIN))).unwrap();
     let refused = open(path, &OpenOptions::default()).err();
     assert!(matches!(refused, Some(OpenError::Several { traces, .. }) if traces.len() == 2));

@@ -1,5 +1,5 @@
-//! What Zephyr's tracing events mean: real traces, held against babeltrace2's text of them, and made up
-//! ones of the generations of which there is no capture.
+//! Meaning of Zephyr's tracing events: real traces compared with babeltrace2's text, and synthetic ones for the
+//! versions of the format without a capture.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn records(events: &[Event]) -> impl Iterator<Item = &Event> {
     events.iter().filter(|event| event.record)
 }
 
-/// A record as babeltrace2 writes it, without its time.
+/// A record in babeltrace2's format, without the time.
 fn line(event: &Event) -> String {
     let fields = event.fields.iter();
     let fields: Vec<_> = fields
@@ -60,7 +60,8 @@ fn records_are_those_that_babeltrace_prints_with_their_own_times() {
         for (event, theirs) in records(&events).zip(&lines) {
             let (time, rest) = theirs.split_once("] (").unwrap();
             assert_eq!(line(event), rest.split_once(") ").unwrap().1);
-            // What it takes for a turn of the 32 bits may be none.
+            // babeltrace2 counts a wraparound of the 32-bit time after each step back; the difference is a multiple of
+            // 2^32 ns.
             let apart = nanoseconds(time) - event.time.0;
             assert_eq!(apart.rem_euclid(1 << 32), 0, "{theirs}");
             back += usize::from(event.time < last);
@@ -73,7 +74,7 @@ fn records_are_those_that_babeltrace_prints_with_their_own_times() {
         });
         assert_eq!(reported.count(), steps_back);
         if folder == "ctf_uart_mps2" {
-            // It was cut in its last event. It took 11 s, and not the 45 s that babeltrace2 shows.
+            // The capture ends within the last event. It lasted 11 s, not 45 s as babeltrace2 shows.
             assert_eq!(info.damage.len(), 1);
             assert_eq!(last, Time(11_120_373_840));
         }
@@ -101,7 +102,7 @@ fn threads_interrupts_and_pairs_of_events_have_their_meaning() {
                 EventKind::Gap(_) | EventKind::IsrName { .. } => {}
                 _ => assert_eq!(event.thread, running, "{event:?}"),
             }
-            // Of a kernel that tells no CPU anywhere there is but one.
+            // A kernel whose events contain no CPU has only one.
             assert_eq!(event.cpu, Some(Cpu(0)), "{event:?}");
             let function = |name: &str| function_named(&info, name);
             let expected = match &*event.name {
@@ -137,7 +138,7 @@ fn threads_interrupts_and_pairs_of_events_have_their_meaning() {
     }
 }
 
-/// Metadata of a generation: the head of an event, what packets begin with, and the events.
+/// Metadata of a format version: event header, beginning of a packet, and the events.
 fn metadata(time_bits: u32, id_bits: u32, packets: &str) -> String {
     let integer = |size: u32| format!("integer {{ size = {size}; align = 8; signed = false; }}");
     let (u8_, u32_) = (integer(8), integer(32));
@@ -153,7 +154,7 @@ fn metadata(time_bits: u32, id_bits: u32, packets: &str) -> String {
     let magic = format!("{u32_} magic;");
     let (header, context) = match packets {
         "" => (String::new(), String::new()),
-        // Those of a circular buffer.
+        // Packets of a circular buffer.
         "packet_seq_num" => (magic, format!("{sizes} {} packet_seq_num;", integer(64))),
         cpu => (
             format!("{magic} {u32_} stream_id;"),
@@ -200,7 +201,7 @@ fn thread(id: u32, name: &str) -> Vec<u8> {
     [id.to_le_bytes().to_vec(), named(name)].concat()
 }
 
-/// A trace of events that happened at these times.
+/// A trace directory with this metadata and stream.
 fn trace(metadata: &str, stream: &[u8]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("metadata"), metadata).unwrap();
@@ -231,7 +232,7 @@ fn every_generation_is_read() {
             one(5 * second + 2_000, 0x1C, &[]),
             one(6 * second, 0x7D, &7_u32.to_le_bytes()),
             one(7 * second, 0x3E, &7_u32.to_le_bytes()),
-            // No such event: nothing behind it can be read.
+            // Unknown event: the rest cannot be read.
             one(8 * second, 0x20, &[0; 40]),
         ];
         let length: usize = stream[..8].iter().map(Vec::len).sum();
@@ -267,7 +268,7 @@ fn every_generation_is_read() {
             ),
             (at(5 * second + 1_000), ready),
             (at(5 * second + 2_000), EventKind::IsrExit { irq: None }),
-            // It has no end.
+            // An event without an end.
             (at(6 * second), EventKind::Other),
             (
                 at(7 * second),
@@ -303,8 +304,8 @@ fn every_generation_is_read() {
     }
 }
 
-/// A memory of packets that was written around and around, as it stands in a file: the oldest packet is in
-/// its middle.
+/// Image of a circular buffer of packets that has wrapped around several times. The oldest packet is in the middle of
+/// the file.
 #[test]
 fn a_ring_of_packets_is_read_from_the_oldest_on() {
     let numbered = metadata(64, 16, "packet_seq_num");
@@ -345,13 +346,13 @@ fn a_ring_of_packets_is_read_from_the_oldest_on() {
                 _ => None,
             })
             .collect();
-        // Only what was written over is missing.
+        // Only overwritten packets are missing.
         assert!(
             matches!(gaps.as_slice(), [Gap::Overwritten { .. }]),
             "{turn}: {gaps:?}"
         );
     }
-    // Damage is reported as from the oldest on.
+    // The position of damage is relative to the oldest packet.
     let mut stream: Vec<u8> = [5, 6, 3, 4].into_iter().flat_map(packet).collect();
     let id = 3 * 128 + 36 + 8;
     stream[id..id + 2].copy_from_slice(&[0xEE, 0xEE]);
@@ -363,7 +364,7 @@ fn a_ring_of_packets_is_read_from_the_oldest_on() {
         reported.message
     );
     assert!((128..256).contains(&reported.offset), "{}", reported.offset);
-    // One that is missing in between is reported.
+    // A missing packet in between is reported.
     let stream: Vec<u8> = [5, 6, 2, 4].into_iter().flat_map(packet).collect();
     let (_, events) = read(trace(&numbered, &stream).path());
     let lost = Gap::LostPackets { packets: Some(1) };
@@ -374,7 +375,7 @@ fn a_ring_of_packets_is_read_from_the_oldest_on() {
     );
 }
 
-/// Proposals for several processors have their number at the end of every event.
+/// Proposed versions for several CPUs have the CPU number in every event.
 #[test]
 fn events_tell_their_processors() {
     let fields = |metadata: String| {
@@ -407,7 +408,7 @@ fn packets_tell_processors_and_losses() {
         let bits = (4 + 4 + 8 + 8 + 4 + 4 + 4 + 1 + content.len()) as u32 * 8;
         [
             0xC1FC_1FC1_u32.to_le_bytes().to_vec(),
-            // The number of the stream.
+            // The stream number.
             vec![0; 4],
             begin.to_le_bytes().to_vec(),
             (begin + 1_000).to_le_bytes().to_vec(),
@@ -484,7 +485,7 @@ fn a_dump_with_the_metadata_of_its_build_is_the_same_trace() {
     }));
 }
 
-/// The buffer of the RAM backend is dumped whole: zeros behind the last event are no damage, other bytes are.
+/// The buffer of the RAM backend is dumped completely: zeros after the last event are no damage, other bytes are.
 #[test]
 fn zeros_behind_the_last_event_are_no_damage() {
     let event = event(32, 8, 1_000, 0x11, &thread(0x2000_0000, "worker"));

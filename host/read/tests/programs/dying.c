@@ -1,4 +1,4 @@
-/* Calls that are counted, in two threads; then the process ends without exiting. */
+/* Makes a known number of calls in two threads; then the process ends without a normal exit. */
 #define _GNU_SOURCE
 #include <kymo.h>
 #include <pthread.h>
@@ -14,6 +14,7 @@
 
 static volatile int sink;
 static volatile int ready;
+static volatile int stop;
 
 __attribute__((noinline)) void leaf(void) { sink++; }
 __attribute__((noinline)) void work(void) { for (int i = 0; i < CALLS; i++) leaf(); }
@@ -24,7 +25,7 @@ KYMO_NO_INSTRUMENT static void *thread(void *p)
 	prctl(PR_SET_NAME, "the worker");
 	work();
 	ready = 1;
-	for (;;) pause();
+	while (!stop) usleep(1000);
 	return NULL;
 }
 
@@ -39,7 +40,7 @@ KYMO_NO_INSTRUMENT int main(int argc, char **argv)
 		_exit(0);
 	}
 	if (!strcmp(how, "tree")) {
-		/* A child that records, one that does not, and one that calls exec. */
+		/* Four children: one ends by _exit, one exits, one records nothing, and one calls exec. */
 		leaf();
 		pid_t child = fork();
 		if (child == 0) { work(); _exit(0); }
@@ -71,5 +72,8 @@ KYMO_NO_INSTRUMENT int main(int argc, char **argv)
 	if (!strcmp(how, "term")) raise(SIGTERM);
 	if (!strcmp(how, "_exit")) _exit(0);
 	if (!strcmp(how, "exec")) execl("/proc/self/exe", argv[0], "after-exec", NULL);
+	if (!strcmp(how, "running")) return 0;
+	stop = 1;
+	pthread_join(worker, NULL);
 	return 0;
 }

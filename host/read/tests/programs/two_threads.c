@@ -1,4 +1,4 @@
-/* A program whose calls are known: two threads, each `leaf` 1000 times under `branch` 10 times,
+/* Program with known calls: two threads, each `leaf` 1000 times within `branch` 10 times,
  * `recurse` to a depth of 20, a named marker, and a signal in the main thread. */
 #include <pthread.h>
 #include <signal.h>

@@ -6,7 +6,7 @@
 //! nothing for longer than a wraparound, and nothing in the stream shows that; so the records are marked.
 
 use super::clock::Moment;
-use super::{Held, State, TIME_MASK, Timeline, passed};
+use super::{Held, State, TIME_MASK, Timeline, in_order, passed};
 use crate::EventId;
 
 /// Wraparound of the counter, in ticks.
@@ -143,7 +143,7 @@ impl Timeline {
         cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
         self.statistics.uncertain += held.iter().filter(|item| item.is_item).count() as u64;
         self.push(EventId::UNRELIABLE_TIME, 0, false);
-        for (item, time) in held.iter().zip(times) {
+        for (item, time) in in_order(held.iter().copied().zip(times)) {
             if item.event.has_time()
                 && let Some(cpu) = self.cpus.get_mut(self.current)
             {

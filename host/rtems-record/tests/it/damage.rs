@@ -1,4 +1,4 @@
-//! Damaged streams: a message with the offset, and everything in front of the damage.
+//! Damaged streams: a message with the offset, and everything before the damage.
 
 use std::fs;
 
@@ -101,7 +101,7 @@ fn a_line_of_text_that_is_missing_is_damage_and_nothing_is_invented() {
         let log = stream.log(false, "");
         let lines: Vec<_> = log.lines().collect();
         let item = if layout.wide { 12 } else { 8 };
-        // Items of the header, and the last ones: too few items are behind them to show an error.
+        // Not the items of the header or the last ones: after these there are too few items to detect an error.
         for missing in 12..lines.len() - 8 {
             let mut lines = lines.clone();
             lines.remove(missing);

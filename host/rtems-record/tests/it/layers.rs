@@ -5,7 +5,7 @@ use kymo_rtems_record::{Kind, probe};
 
 use crate::common::{read, user};
 
-/// Text behind a dump in a log.
+/// Text after a dump in a log.
 const END: &str = "*** END OF RECORDS BASE64";
 
 fn stream(first: u64) -> Stream {
@@ -46,21 +46,21 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
             assert_eq!(user(&read), expected, "{prefix}");
         }
     }
-    // A time in front of each line, with a growing number of digits.
+    // A time before each line, with a growing number of digits.
     let log = stream.log(false, "");
     let lines = log.lines().enumerate();
     let log: String = lines
         .map(|(n, line)| format!("[{}] {line}\n", n * 37))
         .collect();
     assert_eq!(user(&read(log.as_bytes())), expected);
-    // Colours around each line, and around the times in front.
+    // Colours around each line, and around the times before it.
     let log = stream.log(true, "\u{1b}[32m[   1.23] \u{1b}[0m\u{1b}[33m");
     let log = log.replace("\r\n", "\u{1b}[0m\r\n");
     assert_eq!(user(&read(log.as_bytes())), expected);
     // The form in which GDB's machine interface shows a target's output.
     let log = stream.log(true, "~\"").replace("\r\n", "\\r\\n\"\n");
     assert_eq!(user(&read(log.as_bytes())), expected);
-    // Another task writes behind the last line.
+    // Another task writes after the last line.
     let log = stream
         .log(false, "")
         .replace(END, &format!("net: link up eth0\r\n{END}"));
@@ -75,10 +75,10 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
     assert_eq!(read.foreign_lines, 3);
 }
 
-/// The last line of a dump can be as long as the others. A line behind it does not belong to the dump.
+/// The last line of a dump can be as long as the others. A line after it does not belong to the dump.
 #[test]
 fn a_foreign_line_behind_a_full_last_one_is_no_damage() {
-    // A line holds 57 bytes, and an item has 8.
+    // A line contains 57 bytes, and an item has 8.
     let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
     stream.processor(0).uptime(5);
     let missing = (1..57).find(|items| (stream.bytes.len() + 8 * items).is_multiple_of(57));
@@ -164,6 +164,36 @@ fn lines_that_a_terminal_wrapped_are_read() {
 }
 
 #[test]
+fn the_last_line_of_a_wrapped_dump_may_be_whole() {
+    let prefix = "[06:12:01.123] ";
+    for steps in 5..9 {
+        let stream = stream(steps);
+        let log = stream.log(false, prefix);
+        let lines: Vec<_> = log.lines().collect();
+        let end = lines.iter().position(|line| line.contains("*** END"));
+        let last = lines[end.unwrap() - 1];
+        let columns = last.len() - 1;
+        if last.len() == prefix.len() + 76 || columns < prefix.len() + 8 {
+            continue;
+        }
+        let is_data = |line: &str| line != last && !line.contains("***");
+        let log: String = (lines.iter())
+            .map(|line| match is_data(line) {
+                true => wrapped(line, columns, "", "\n"),
+                false => format!("{line}\n"),
+            })
+            .collect();
+        let read = read(log.as_bytes());
+        assert_eq!(
+            (read.faults.as_slice(), read.foreign_lines),
+            ([].as_slice(), 0),
+            "{log}"
+        );
+        assert_eq!(user(&read), user(&self::read(&stream.bytes)));
+    }
+}
+
+#[test]
 fn a_terminal_may_become_wider_within_a_dump() {
     let stream = stream(50);
     let expected = user(&read(&stream.bytes));
@@ -176,7 +206,7 @@ fn a_terminal_may_become_wider_within_a_dump() {
     assert_eq!(user(&read), expected);
 }
 
-/// A line with one wrong character is not another task's line: without it, the bytes behind it would be misaligned.
+/// A line with one wrong character is not another task's line: without it, the bytes after it would be misaligned.
 #[test]
 fn a_line_with_a_wrong_character_is_damage() {
     let stream = stream(500);

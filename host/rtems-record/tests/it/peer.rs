@@ -82,7 +82,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
             _ => true,
         });
         let items: Vec<_> = items.collect();
-        // Held for a pair that never arrived: the times are unreliable.
+        // These items waited for an uptime pair that never arrived: their times are unreliable.
         let unreliable = rows.iter().position(|row| row.name == "UNRELIABLE_TIME");
         let mut adjusted = 0;
         let mut last = i64::MIN;

@@ -113,7 +113,7 @@ fn what_a_ring_of_version_9_lost_follows_from_its_counts() {
 /// SPARC's counter is composed of a timer and its interrupt, and goes back when one is ahead of the other.
 #[test]
 fn a_counter_that_goes_back_a_little_has_not_gone_round() {
-    // In front of the first pair, behind it, and behind a loss with no later pair.
+    // Before the first pair, after it, and after a loss with no later pair.
     for (first, last) in [(true, false), (false, true), (false, false)] {
         let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, MHZ);
         stream.processor(0);
@@ -153,7 +153,7 @@ fn a_counter_that_goes_back_a_little_has_not_gone_round() {
 }
 
 /// A target of version 9 with rings of 16 items. Item `n` of a ring is user event `n % 64` at tick `10 * n`. Every
-/// eighth item and the one behind it are a pair of uptime items.
+/// eighth item and the one after it are a pair of uptime items.
 fn item_of_version_9(stream: &mut Stream, number: u64) {
     let counter = 10 * number;
     let (seconds, rest) = (counter / MHZ, counter % MHZ);
@@ -181,7 +181,7 @@ fn chunk_of_version_9(
 }
 
 /// Returns the records of a stream of version 9: the data of a processor's user events, and the losses, each with the
-/// number of events in front of it.
+/// number of events before it.
 fn of_version_9(stream: &Stream, cpu: u8) -> (Vec<u64>, Vec<(usize, u64)>) {
     let read = read(&stream.bytes);
     assert!(read.faults.is_empty(), "{:?}", read.faults);
@@ -228,7 +228,7 @@ fn items_of_version_9_that_were_overwritten_while_they_were_sent_are_lost() {
     chunk_of_version_9(&mut stream, 1, (4, 5), &[]);
     chunk_of_version_9(&mut stream, 0, (34, 40), &[]);
     let kept = users((0..40).filter(|number| !(14..16).contains(number)));
-    // Behind the loss, the pair 16 and 17 gives the times.
+    // After the loss, the pair 16 and 17 determines the times.
     assert_eq!(of_version_9(&stream, 0), (kept, vec![(10, 2)]));
     assert_eq!(of_version_9(&stream, 1), (users(0..5), Vec::new()));
 }
@@ -306,7 +306,7 @@ fn hours_after_the_last_pair_nothing_overflows() {
 
 #[test]
 fn processors_without_uptime_are_placed_by_the_others() {
-    // 100 ticks behind a wraparound of the 22-bit counter, in rounds.
+    // 100 ticks after a wraparound of the 22-bit counter, in rounds.
     let start: u64 = (5 << 22) + 100;
     let mut stream = Stream::new(LAYOUTS[1], 10, 3, 64, MHZ);
     for round in 0..4 {
@@ -348,7 +348,7 @@ fn processors_without_uptime_are_placed_by_the_others() {
     assert_eq!(marked, [1]);
 }
 
-/// On a fatal error all rings are sent once, one behind the other, and a ring that wrapped around in two parts.
+/// On a fatal error all rings are sent once, one after the other, and a ring that wrapped around in two parts.
 #[test]
 fn a_ring_that_is_sent_in_two_parts_is_in_the_order_of_time() {
     let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, MHZ);
@@ -513,6 +513,29 @@ proptest! {
         bytes.insert(0, value);
         kymo_rtems_record::fuzz(&bytes);
     }
+}
+
+/// The target's item about a loss has no time. Behind the loss, it would end it at the last time in front of it.
+#[test]
+fn a_later_loss_with_no_pair_behind_it_lasts_until_the_next_time() {
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, MHZ);
+    stream.processor(0).uptime(1_000).item(1_001, USER, 1);
+    for (at, data) in [(1_050, 2), (1_100, 3), (1_150, 4)] {
+        stream.processor(0).overflow(4).item(at, USER, data);
+    }
+    let read = read(&stream.bytes);
+    let mut behind = Vec::new();
+    for (loss, next) in read.records.iter().zip(read.records.iter().skip(1)) {
+        if loss.event == EventId::PER_CPU_OVERFLOW && !loss.is_item {
+            behind.push((loss.time, next.event, next.time));
+        }
+    }
+    let uncertain = (1_001_000, EventId::UNRELIABLE_TIME, 1_050_000);
+    let later = [
+        (1_050_000, EventId(512), 1_100_000),
+        (1_100_000, EventId(512), 1_150_000),
+    ];
+    assert_eq!(behind, [&[uncertain], &later[..]].concat());
 }
 
 #[test]

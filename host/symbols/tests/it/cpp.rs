@@ -1,7 +1,7 @@
-//! C++ names, compared with what `c++filt` of binutils 2.40 prints.
+//! C++ names, compared with the output of `c++filt` of binutils 2.40.
 //!
-//! `cpp.txt` has mangled names and what `c++filt` makes of them: of a program with what C++20 can put into names (concepts,
-//! lambdas in templates, values of classes as arguments, folds, expressions in types), and of system libraries.
+//! `cpp.txt` has mangled names with the output of `c++filt`: from a program with the names that C++20 allows (concepts,
+//! lambdas in templates, values of classes as arguments, folds, expressions in types), and from system libraries.
 
 use kymo_symbols::demangle;
 
@@ -18,12 +18,12 @@ fn names_are_written_as_cxxfilt_writes_them() {
     assert!(wrong.is_empty(), "{}", wrong.concat());
 }
 
-/// Where `c++filt` takes the argument of another template, or a part of the function for a part of a type, the name is
-/// written as the source has it.
+/// Names that `c++filt` confuses: it prints the argument of another template, or a part of the function instead of a
+/// part of a type. Our output is as in the source.
 #[test]
 fn names_that_cxxfilt_confuses_are_as_in_the_source() {
     let confused = [
-        // The parameter is the template's own: c++filt has the argument of `call_once` for it.
+        // The parameter is the template's own; c++filt prints the argument of `call_once` instead.
         (
             "_ZNSt9once_flag18_Prepare_executionC1IZSt9call_onceIMSt6threadFvvEJPS3_EEvRS_OT_DpOT0_EUlvE_EERS8_",
             "std::once_flag::_Prepare_execution::_Prepare_execution<std::call_once<void (std::thread::*)(), \
@@ -31,13 +31,13 @@ fn names_that_cxxfilt_confuses_are_as_in_the_source() {
              (std::call_once<void (std::thread::*)(), std::thread*>(std::once_flag&, \
              void (std::thread::*&&)(), std::thread*&&)::{lambda()#1}&)",
         ),
-        // c++filt has the function's name inside of the array's type.
+        // c++filt prints the function's name within the array's type.
         (
             "_ZN3app3strIiEEDTplfp_tlA4_KcLS1_97ELS1_98ELS1_99EEET_",
             "decltype ({parm#1}+char const [4]{(char const)97, (char const)98, (char const)99}) \
              app::str<int>(int)",
         ),
-        // c++filt calls the destructor as the class around it.
+        // c++filt names the destructor like the enclosing class.
         (
             "_ZN6icu_726number4impl10MicroPropsUt_D1Ev",
             "icu_72::number::impl::MicroProps::{unnamed type#1}::~{unnamed type#1}()",
@@ -60,7 +60,7 @@ fn copies_of_functions_say_so() {
     );
 }
 
-/// Names of modules, and of types that few compilers write so far.
+/// Names of modules, and of types that few compilers emit so far.
 #[test]
 fn newer_names_are_known() {
     for (mangled, expected) in [
@@ -75,7 +75,8 @@ fn newer_names_are_known() {
     }
 }
 
-/// Cut off, and with single bytes changed: whatever comes out, it comes soon, and nothing panics.
+/// Truncated names, and names with changed bytes: the result does not matter, but it must arrive quickly and without a
+/// panic.
 #[test]
 fn damaged_names_are_no_trouble() {
     let names: Vec<&str> = include_str!("cpp.txt")

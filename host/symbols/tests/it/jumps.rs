@@ -1,9 +1,9 @@
-//! Programs that jump by `longjmp`, linked for the trace to tell and not.
+//! Detection of programs that call `longjmp`, linked with and without wrappers that record the jumps.
 
 use crate::workshop::Workshop;
 use kymo_symbols::{Symbols, UnmarkedJumps};
 
-/// What to link with, for one function each.
+/// Linker options that wrap these functions.
 fn wrap(functions: &[&str]) -> Vec<String> {
     let options = functions
         .iter()
@@ -11,7 +11,7 @@ fn wrap(functions: &[&str]) -> Vec<String> {
     options.collect()
 }
 
-/// A program that jumps when `JUMPS` is defined.
+/// A program that calls `longjmp` if `JUMPS` is defined.
 const PROGRAM: &str = r"
 #include <setjmp.h>
 void hook(void);
@@ -27,8 +27,8 @@ int main(void)
 }
 ";
 
-/// Wrappers in the same object as a hook that every program needs, as `libkymo.a` has them: they stay
-/// unless the linker removes what nothing uses.
+/// Wrappers in the same object as a hook that every program needs, as in `libkymo.a`: they are linked unless the linker
+/// removes unused sections.
 const WRAPPERS_HERE: &str = r#"
 #define WRAP(name)                                               \
     __asm__(".weak __real_" name "\n"                            \
@@ -45,7 +45,7 @@ WRAP("siglongjmp");
 void hook(void) {}
 "#;
 
-/// The same for Thumb.
+/// The same wrappers for Thumb.
 const WRAPPERS_THUMB: &str = r#"
 #define WRAP(name)                                               \
     __asm__(".weak __real_" name "\n"                            \
@@ -65,7 +65,7 @@ WRAP("longjmp");
 void hook(void) {}
 "#;
 
-/// The program, as `tool` builds it; `None` without that tool.
+/// The program, built by `tool`; `None` without that tool.
 fn build(tool: &str, wrappers: &str, options: &[&str]) -> Option<Symbols> {
     let workshop = Workshop::new(&[("program.c", PROGRAM), ("wrappers.c", wrappers)]);
     let files = ["-O1", "-ffunction-sections", "program.c", "wrappers.c"];
@@ -73,7 +73,7 @@ fn build(tool: &str, wrappers: &str, options: &[&str]) -> Option<Symbols> {
     Some(workshop.symbols("program"))
 }
 
-/// Builds with and without jumps, with and without marks, and looks what is said of each.
+/// Builds with and without jumps, with and without wrappers, and checks what the symbols report of each.
 fn check(tool: &str, wrappers: &str, options: &[&str], places: &[&str], jumps: &[&str]) {
     let marks = wrap(&[places, jumps].concat());
     let marks: Vec<&str> = marks.iter().map(String::as_str).collect();
@@ -132,8 +132,8 @@ fn firmware() {
     );
 }
 
-/// The linker's names, by which a static C library calls the same function, are not jumps of the
-/// program; and what has no symbol table says nothing.
+/// The linker's names by which a static C library calls the same function are not jumps of the program. A program
+/// without a symbol table reports nothing.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn what_cannot_be_told_is_not_warned_of() {

@@ -1,7 +1,8 @@
-//! Symbols of programs that compilers on this machine make.
+//! Tests with symbols of programs that this machine's compilers build.
 
 mod cpp;
 mod elf;
+mod hooks;
 mod jumps;
 mod text;
 mod workshop;

@@ -1,15 +1,15 @@
-//! Lists of symbols as tools write them, held against the ELF file that they were made from.
+//! Lists of symbols as tools write them, compared with the ELF file from which they were made.
 
 use crate::workshop::{Workshop, only};
 use kymo_event::{Addr, Function, SpaceId};
 use kymo_symbols::{Error, Symbols, TextError};
 
-/// Compiles with a map; `None` without a compiler.
+/// Compiles with a map file; `None` without a compiler.
 fn build(tool: &str, more: &[&str]) -> Option<Workshop> {
     Workshop::compiled(tool, &[more, &["-Wl,-Map=program.map"]])
 }
 
-/// The functions of the sources: those that start at the same addresses with the same names.
+/// Checks that the functions of the sources start at the same addresses with the same names.
 fn same_functions(elf: &Symbols, text: &Symbols) {
     for name in ["main", "aliased", "helper", "second"] {
         let addresses = |symbols: &Symbols| -> Vec<_> {
@@ -71,7 +71,7 @@ fn the_output_of_nm() {
     }
 }
 
-/// The `nm` of a PC prints the addresses of Thumb functions as the ELF has them: odd.
+/// The `nm` of a PC prints the addresses of Thumb functions as in the ELF file: odd.
 #[test]
 fn thumb_functions_in_the_output_of_the_hosts_nm() {
     let odd = "00008001 T boot\n00008011 W handler\n00008021 t helper\tmain.c:7\n";
@@ -86,7 +86,7 @@ fn thumb_functions_in_the_output_of_the_hosts_nm() {
     let line = only(&symbols, "helper").location().and_then(|at| at.line);
     assert_eq!(line, Some(7));
 
-    // Code without alignment has odd addresses too, but not only such.
+    // Code without alignment also has odd addresses, but not only odd ones.
     let mixed = "1001 T first\n1010 T second\n1021 T third\n";
     let symbols = Symbols::from_text(mixed).expect("symbols");
     assert_eq!(only(&symbols, "first").address(), Addr(0x1001));
@@ -177,10 +177,10 @@ fn several_files_answer_as_one() {
     symbols.merge(Symbols::from_text("8000 0010 T app\n1010 0010 T other\n").expect("symbols"));
     let at = |address| symbols.function_at(Addr(address)).map(|f| f.name());
     assert_eq!(at(0x1000), Some("boot"));
-    // The first file that knows answers.
+    // The first file that contains the address is used.
     assert_eq!(at(0x1010), Some("both"));
     assert_eq!(at(0x8000), Some("app"));
-    // What a trace calls a function matters where no file knows its address.
+    // The name in a trace is used if no file contains the address.
     let traced = |address| Function {
         space: SpaceId(0),
         address: Some(Addr(address)),
@@ -207,7 +207,7 @@ fn several_threads_can_ask() {
 
 #[test]
 fn any_text_is_survived() {
-    // Words that the readers look at, in every order of three.
+    // Words that the readers recognize, in every order of three.
     let words = [
         "0x8000",
         "8000",

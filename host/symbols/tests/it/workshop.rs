@@ -1,5 +1,5 @@
-//! Programs that are compiled when the tests run, so that what compilers and linkers of this
-//! machine really write is what is read.
+//! Programs that are compiled when the tests run, so that the tests read what this machine's compilers and linkers
+//! write.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::process::Command;
 use kymo_symbols::{Function, Symbols};
 use tempfile::TempDir;
 
-/// A directory with sources and what is built from them.
+/// A directory with sources and the files built from them.
 pub struct Workshop {
     directory: TempDir,
 }
 
 impl Workshop {
-    /// With these files in it: name and contents.
+    /// Creates a directory with these files: name and contents.
     pub fn new(files: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         for (name, contents) in files {
@@ -22,8 +22,8 @@ impl Workshop {
         Self { directory }
     }
 
-    /// With the program of [`SOURCES`], as `tool` compiles it with these options; `None` without
-    /// that tool.
+    /// Creates a directory with the program of [`SOURCES`], compiled by `tool` with these options; `None` without that
+    /// tool.
     pub fn compiled(tool: &str, options: &[&[&str]]) -> Option<Self> {
         let workshop = Self::new(SOURCES);
         workshop.run(tool, &[&options.concat(), FLAGS].concat())?;
@@ -34,8 +34,8 @@ impl Workshop {
         self.directory.path().join(name)
     }
 
-    /// Runs a tool in the directory and returns what it prints; `None`, with a loud remark, where
-    /// there is no such tool. In CI it must be there.
+    /// Runs a tool in the directory and returns its output; `None`, with a message, if there is no such tool. In CI a
+    /// missing tool is an error.
     pub fn run(&self, tool: &str, arguments: &[&str]) -> Option<String> {
         let mut command = Command::new(tool);
         command.args(arguments).current_dir(self.directory.path());
@@ -61,14 +61,14 @@ pub fn open(path: &Path) -> Symbols {
     Symbols::open(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The one function of a name.
+/// The only function of a name.
 pub fn only<'s>(symbols: &'s Symbols, name: &str) -> Function<'s> {
     let found = symbols.by_name(name);
     assert_eq!(found.len(), 1, "{name}: {found:?}");
     found[0]
 }
 
-/// How [`SOURCES`] become `program`.
+/// Options that compile [`SOURCES`] to `program`.
 pub const FLAGS: &[&str] = &[
     "-g",
     "-O1",
@@ -79,7 +79,7 @@ pub const FLAGS: &[&str] = &[
     "program",
 ];
 
-/// A program with what makes names difficult.
+/// A program whose names are difficult to read.
 pub const SOURCES: &[(&str, &str)] = &[
     (
         "first.c",
@@ -124,7 +124,7 @@ __attribute__((weak)) int second(int x)
     ),
 ];
 
-/// The line of [`SOURCES`]' first file on which a text stands.
+/// The line of [`SOURCES`]' first file that contains a text.
 pub fn line_of(text: &str) -> u32 {
     let mut lines = SOURCES[0].1.lines();
     let index = lines

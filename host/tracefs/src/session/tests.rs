@@ -377,6 +377,49 @@ fn what_the_top_buffer_excludes_is_told() {
 }
 
 #[test]
+fn hidden_functions_are_excluded_besides_others_and_depth_is_limited() {
+    let fake = Fake::new();
+    fake.put("set_ftrace_notrace", b"schedule\nvfs_write [module]\n");
+    fake.put("max_graph_depth", b"0\n");
+    let request = Request {
+        hidden: vec!["memcpy".into(), "__fdget*".into()],
+        depth: Some(8),
+        ..Request::default()
+    };
+    let session = fake.prepare(&request).unwrap();
+    let prefix = match session.place() {
+        Place::Top => String::new(),
+        Place::Instance(name) => format!("instances/{name}/"),
+    };
+    let found = fake.get(&format!("{prefix}set_ftrace_notrace"));
+    match session.place() {
+        Place::Top => assert_eq!(
+            found.replace('\n', " "),
+            "schedule vfs_write memcpy __fdget*"
+        ),
+        Place::Instance(_) => assert_eq!(found, "memcpy __fdget*"),
+    }
+    assert_eq!(fake.get("max_graph_depth"), "8");
+    assert_eq!(session.tracer(), Some("function_graph"));
+    drop(session);
+    assert_eq!(fake.get("max_graph_depth"), "0");
+    let left = fake.get("set_ftrace_notrace");
+    assert_eq!(left, "schedule\nvfs_write");
+    fake.check_restored();
+
+    // A kernel without these files.
+    for (name, what) in [
+        ("set_ftrace_notrace", "leave functions out"),
+        ("max_graph_depth", "levels"),
+    ] {
+        fake.remove(name);
+        let error = fake.prepare(&request).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+        fake.put(name, b"0\n");
+    }
+}
+
+#[test]
 fn a_full_disk_is_told_as_that() {
     let full = io::Error::from(io::ErrorKind::StorageFull);
     let error = TracefsError::io("write into", "/data", full);

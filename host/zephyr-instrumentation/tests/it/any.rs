@@ -52,7 +52,7 @@ prop_compose! {
 
 /// Records of a random layout, as bytes.
 ///
-/// Threads can have any names. `marked` names contain the end mark, so that behind lost bytes they cannot be
+/// Threads can have any names. `marked` names contain the end mark, so that after lost bytes they cannot be
 /// distinguished from the end of the dump.
 fn dumps(marked: bool) -> impl Strategy<Value = (Layout, Vec<Vec<u8>>)> {
     let names = vec(
@@ -138,7 +138,7 @@ proptest! {
 }
 
 proptest! {
-    // Nothing in a dump states where a record begins, so the offset behind lost bytes is chosen by plausibility. About
+    // No field of a dump marks the start of a record, so the offset after lost bytes is chosen by plausibility. About
     // one dump of a thousand gets a wrong one, and a whole record becomes damage. The cases here are always the same.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(57373), ..ProptestConfig::with_cases(100) })]
 
@@ -152,7 +152,7 @@ proptest! {
         let whole = records.concat();
         let size = layout.size();
         // Not among the first records, whose remains may be records of another layout, and not among the last two,
-        // behind which nothing shows that they are records.
+        // because nothing after them shows that they are records.
         let from = 4 * size + place.index(whole.len() - 7 * size);
         let to = (from + lost).min(whole.len() - 2 * size);
         let mut dump = sent(&records);
@@ -168,7 +168,7 @@ proptest! {
         let kept = pieces.iter().filter(|piece| matches!(piece, Piece::Record { .. })).count();
         // Two records that lost bytes can look like one complete record.
         prop_assert!(kept + touched >= records.len());
-        // The records behind the loss are the same, except for a few around it.
+        // The records after the loss are the same, except for a few around it.
         let behind = pieces.iter().rev().filter_map(|piece| match piece {
             Piece::Record { bytes, .. } => Some(*bytes),
             _ => None,
@@ -200,7 +200,7 @@ fn an_end_that_comes_twice_is_the_first() {
         .collect();
     let mut dump = sent(&records);
     dump.extend(b"pong\r\n");
-    // The last record but one has an invalid type, and everything behind it is repeated.
+    // The last record but one has an invalid type, and everything after it is repeated.
     let last = 10 * layout.size();
     let again = dump[last..].to_vec();
     dump.extend(again);
@@ -233,7 +233,7 @@ fn a_mark_in_a_sentence_begins_nothing() {
     assert_eq!(find_begin(b"-*-#-*", 0), Some(4));
 }
 
-/// A thread's first record, whose name fills its field, directly in front of damage: it is complete.
+/// A thread's first record, whose name fills its field, directly before damage: it is complete.
 #[test]
 fn a_name_that_fills_its_field_before_damage_is_one() {
     let layout = CORTEX_M;

@@ -112,8 +112,8 @@ fn lost_bytes_cost_only_the_records_around_them() {
         let size = layout.size();
         // Tries every fifth number for each capture.
         for lost in (1 + size % 5 + file.len() % 5..=100).step_by(5) {
-            // Offsets anywhere in a record, sometimes directly behind the mark, but not in the last records, behind
-            // which nothing shows the loss.
+            // Offsets anywhere in a record, sometimes directly after the mark, but not in the last records, because
+            // nothing after them shows the loss.
             let places = body.len() - 6 - lost - 8 * size;
             let from = if lost % 10 == 3 {
                 0

@@ -1,4 +1,4 @@
-/* What Kymo's module for Zephyr uses of Zephyr: enough to compile it, with the kernel's own signatures. */
+/* The part of Zephyr's interface that Kymo's module uses: enough to compile it, with the kernel's own signatures. */
 #ifndef STUB_KERNEL_H
 #define STUB_KERNEL_H
 

@@ -1,10 +1,10 @@
-/* The program whose traces the analysis bench reads: rounds of the demonstration's Lua script in one thread, without
- * signals, so that each round makes the same calls.
+/* Program whose traces the analysis bench reads: rounds of the demonstration's Lua script in one
+ * thread, without signals, so that each round makes the same calls.
  *
  *     program ROUNDS
  *
- * Linked with libkymo.a it saves its recording to KYMO_OUTPUT. With -DPLAIN it does without Kymo: uftrace
- * brings the hooks then.
+ * Linked with libkymo.a it saves its recording to KYMO_OUTPUT. With -DPLAIN it is built without
+ * Kymo, and uftrace provides the hooks.
  */
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ void kymo_named_marker(const char *name, uint32_t value)
 #else
 const kymo_config_t kymo_config = {
 	.version = KYMO_CONFIG_VERSION,
-	/* Everything from the first call on, and nothing of it lost. */
+	/* Record from the first call on, without losses. */
 	.flags = KYMO_START_ON | KYMO_FIXED,
 	.buffer_size = 64u * 1024u * 1024u,
 	.packet_size = 4096,

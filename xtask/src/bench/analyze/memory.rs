@@ -1,4 +1,4 @@
-//! What `kymo report` holds in memory: it must not grow with the trace.
+//! Memory of `kymo report`, which must not grow with the trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,27 @@ use std::time::Duration;
 
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// What the row is called.
+/// Name of the row.
 pub const ROW: &str = "memory";
 
-/// The most anonymous memory, in KiB: 64 MiB.
+/// Greatest amount of anonymous memory, in KiB: 64 MiB.
 const MOST: u64 = 64 << 10;
 
-/// How much more a trace may take that is ten times as long, in KiB: what batches and outputs differ by.
+/// Greatest difference in KiB between a trace and one that is ten times as long: room for different batches and
+/// outputs.
 const MORE: u64 = 2 << 10;
 
-/// What a recording may take on disk.
+/// Limit of a recording's size.
 const ROOM: &str = "1024M";
 
-/// Rounds of the program: of 100,000 records each.
+/// Number of rounds of the program; each has 100,000 records.
 const ROUNDS: u32 = 10;
 
-/// Records a short trace and one that is ten times as long, and measures `kymo report` of both: of a million records and
-/// of 10 million, or of 10 million and 100 million. Prints what was found, and gives what is beyond a gate.
+/// Records a short trace and one that is ten times as long (1 and 10 million records, or if `long` 10 and 100 million),
+/// and measures `kymo report` of both. Prints the results, and returns the exceeded gates.
 ///
 /// # Errors
-/// When something can't be run, or did not take long enough to be looked at.
+/// If something can't be run, or ended before its memory could be read.
 pub fn measure(kymo: &Path, program: &Path, long: bool) -> Result<Vec<String>> {
     let rounds = if long { 10 * ROUNDS } else { ROUNDS };
     let mut held = [0; 2];
@@ -55,9 +56,9 @@ pub fn measure(kymo: &Path, program: &Path, long: bool) -> Result<Vec<String>> {
     Ok(exceeded)
 }
 
-/// The raw recording of so many rounds, all of it.
+/// Makes a raw recording of this number of rounds, and checks that it is complete.
 fn record(program: &Path, rounds: u32) -> Result<PathBuf> {
-    /// Of a round, at least.
+    /// Minimum size of a round.
     const BYTES: u64 = 400_000;
     let path = run::target_dir().join(format!("bench-analyze/memory-{rounds}.kymo"));
     let mut command = Command::new(program);
@@ -73,8 +74,8 @@ fn record(program: &Path, rounds: u32) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The most anonymous memory that a program has held, in KiB. (A file that is mapped is none: Linux takes its pages away
-/// when they are needed elsewhere.)
+/// The largest anonymous memory of a program, in KiB. Mapped files are excluded: Linux reclaims their pages if it needs
+/// memory.
 fn anonymous(command: &mut Command) -> Result<u64> {
     let shown = run::line(command);
     let silent = command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -93,7 +94,7 @@ fn anonymous(command: &mut Command) -> Result<u64> {
     Ok(most)
 }
 
-/// The anonymous memory in the state of a process, in KiB.
+/// The anonymous memory in a process's `/proc/PID/status`, in KiB.
 fn held(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -109,7 +110,7 @@ mod tests {
     fn anonymous_memory_is_what_a_program_allocates() {
         let held = held("VmHWM:\t  9000 kB\nRssAnon:\t    3868 kB\nRssFile:\t 5000 kB\n");
         assert_eq!(held, Some(3868));
-        // A megabyte of shell variable, and then some time in which it is there.
+        // 8 MB in a shell variable, and then a loop so that the variable exists long enough.
         let program = "x=$(head -c 8000000 /dev/zero | tr '\\0' a); i=0; \
                        while [ $i -lt 100000 ]; do i=$((i+1)); done; : $x";
         let most = anonymous(Command::new("sh").args(["-c", program])).unwrap();

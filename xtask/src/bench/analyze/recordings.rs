@@ -1,5 +1,5 @@
-//! What the bench reads: the same calls recorded by Kymo and by uftrace, the CTF export, and a recording of LTTng's;
-//! each twice, once short and once long.
+//! Input of the bench: the same calls recorded by Kymo and by uftrace, the CTF export, and a recording of LTTng; each
+//! in a short and a long version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use kymo_targets::run::{self, Context, Error, Result};
 /// Rounds of the program: a short run and a long one.
 const ROUNDS: [u32; 2] = [1, 2];
 
-/// How often the packets of LTTng's recording are repeated: both have more records than the 100,000 that are looked through
-/// beforehand for loaded files, which is no cost of each record.
+/// Number of repetitions of the packets of LTTng's recording. Both versions have more than the 100,000 records that
+/// `kymo` searches beforehand for loaded files, because that search is no cost per record.
 const REPEATED: [u64; 2] = [400, 800];
 
 /// One recording.
@@ -22,9 +22,9 @@ const REPEATED: [u64; 2] = [400, 800];
 pub struct Trace {
     /// The file or directory.
     pub path: PathBuf,
-    /// The program, where the trace itself does not have the names.
+    /// The program, if the trace does not contain the names.
     pub elf: Option<PathBuf>,
-    /// The records in it.
+    /// Number of records.
     pub records: u64,
 }
 
@@ -33,10 +33,10 @@ pub struct Trace {
 pub struct Pair(pub [Trace; 2]);
 
 impl Pair {
-    /// What is counted for each record that the long one has more.
+    /// Cost per record: the difference of the counts divided by the difference of the records.
     ///
     /// # Errors
-    /// When it can't be counted.
+    /// If counting fails.
     pub fn each(&self, count: impl Fn(&Trace) -> Result<u64>) -> Result<f64> {
         let [few, many] = &self.0;
         let more = count(many)?.saturating_sub(count(few)?);
@@ -47,21 +47,21 @@ impl Pair {
 /// The program's recordings.
 #[derive(Debug)]
 pub struct Recordings {
-    /// Kymo's own.
+    /// Kymo's trace.
     pub kymo: Pair,
-    /// Exported as CTF.
+    /// The CTF export of Kymo's trace.
     pub ctf: Pair,
-    /// uftrace's, where the peers are wanted.
+    /// uftrace's recording, if the peers are requested.
     pub uftrace: Option<Pair>,
-    /// The program with Kymo, which takes the number of rounds.
+    /// The program with Kymo; its argument is the number of rounds.
     pub program: PathBuf,
 }
 
 impl Recordings {
-    /// Builds the program, with Kymo and without, and records both runs with both tracers.
+    /// Builds the program with and without Kymo, and records both runs with both tracers.
     ///
     /// # Errors
-    /// When something can't be built or run, or the tracers disagree on the number of calls.
+    /// If something can't be built or run, or the tracers disagree on the number of calls.
     pub fn make(kymo: &Path, peers: bool) -> Result<Self> {
         let folder = run::target_dir().join("bench-analyze");
         fs::create_dir_all(&folder).context(folder.display())?;
@@ -163,7 +163,7 @@ fn export(kymo: &Path, trace: &Trace) -> Result<Trace> {
     })
 }
 
-/// Records the program without Kymo with uftrace, which must find as many calls.
+/// Records the program without Kymo with uftrace, which must find the same number of calls.
 fn uftrace(program: &Path, folder: &Path, rounds: u32, expected: u64) -> Result<Trace> {
     let path = folder.join(format!("uftrace-{rounds}"));
     remove(&path)?;
@@ -177,7 +177,7 @@ fn uftrace(program: &Path, folder: &Path, rounds: u32, expected: u64) -> Result<
         .lines()
         .filter_map(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     let records = 2 * calls.sum::<u64>();
-    // Markers and what names things is not much, and functions that longjmp left have no exit.
+    // There are few markers and names, and functions that longjmp skipped have no exit.
     if records.abs_diff(expected) > expected / 100 {
         return Err(Error::new(format!(
             "uftrace has {records} records of the run of which kymo has {expected}"
@@ -190,7 +190,7 @@ fn uftrace(program: &Path, folder: &Path, rounds: u32, expected: u64) -> Result<
     })
 }
 
-/// The number of records, as `kymo info` has it.
+/// The number of records that `kymo info` prints.
 fn records(kymo: &Path, trace: &Path) -> Result<u64> {
     let mut info = Command::new(kymo);
     let info = run::output(info.args(["info", "--format", "json"]).arg(trace))?;
@@ -207,7 +207,7 @@ fn records(kymo: &Path, trace: &Path) -> Result<u64> {
     }
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder if it exists.
 fn remove(folder: &Path) -> Result<()> {
     match folder.exists() {
         true => fs::remove_dir_all(folder).context(folder.display()),
@@ -215,26 +215,27 @@ fn remove(folder: &Path) -> Result<()> {
     }
 }
 
-/// A recording of LTTng's user-space tracer (`liblttng-ust-cyg-profile`), made longer: its packets repeated with
-/// later times.
+/// A recording of LTTng's user-space tracer (`liblttng-ust-cyg-profile`), extended by repeating its packets with later
+/// times.
 #[derive(Debug)]
 pub struct Lttng(Pair);
 
-/// Times of most events have 32 bits in these packets: later by a multiple, they stay as they are. A few have all
-/// 64 bits, and are found by lying between the packet's begin and its end.
+/// Difference in time between two repetitions of a packet. Most events in these packets have the low 32 bits of the
+/// time, which a multiple of this does not change. A few have all 64 bits: they are recognized by a value between the
+/// packet's begin and end.
 const LATER: u64 = 1 << 32;
 
-/// Where the fields of a packet are, in bytes: a header of magic, UUID, stream and instance, then a context.
+/// Offsets of the fields of a packet, in bytes: a header with magic, UUID, stream and instance, then a context.
 const BEGIN: usize = 32;
 const END: usize = 40;
 const PACKET_BITS: usize = 56;
 const SEQUENCE: usize = 64;
 
 impl Lttng {
-    /// Makes both recordings out of that in the large captures; `None` where they are not.
+    /// Makes both recordings from the one in the large captures; `None` if there are no large captures.
     ///
     /// # Errors
-    /// When they can't be written or read.
+    /// If they can't be written or read.
     pub fn find(kymo: &Path) -> Result<Option<Self>> {
         let data = match std::env::var_os("KYMO_DATA") {
             Some(data) => PathBuf::from(data),
@@ -258,13 +259,13 @@ impl Lttng {
         Ok(Some(Self(Pair([make(few)?, make(many)?]))))
     }
 
-    /// Both.
+    /// The short and the long recording.
     pub const fn pair(&self) -> &Pair {
         &self.0
     }
 }
 
-/// Copies a trace, each stream's packets so many times.
+/// Copies a trace, with each stream's packets repeated.
 fn repeat(from: &Path, to: &Path, times: u64) -> Result<()> {
     fs::create_dir_all(to).context(to.display())?;
     for entry in fs::read_dir(from).context(from.display())? {
@@ -286,7 +287,7 @@ fn repeat(from: &Path, to: &Path, times: u64) -> Result<()> {
     Ok(())
 }
 
-/// The packets of a stream so many times, each time later.
+/// Repeats the packets of a stream, each repetition with later times.
 fn later(stream: &[u8], times: u64) -> Option<Vec<u8>> {
     let field = |packet: &[u8], at: usize| {
         let bytes = packet.get(at..at + 8)?.try_into().ok()?;

@@ -1,31 +1,31 @@
-//! How the work on a trace is shared by threads: what two processors gain at best.
+//! Speedup by threads: the greatest gain of two processors.
 //!
-//! Instructions are counted for each thread, so the figure does not depend on what else the machine does: with two
-//! processors, work takes as long as its longest thread, and at least half of all of it. What threads wait for each other
-//! is not in it.
+//! Instructions are counted for each thread, so the figure does not depend on the load of the machine. With two
+//! processors, the time is that of the longest thread, and at least half of the total. Waiting of threads for each
+//! other is not included.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// What the row is called.
+/// Name of the row.
 pub const ROW: &str = "threads";
 
-/// How many times as fast as one processor two have to be in a table of calls.
+/// Required speedup by two processors of a table of calls.
 pub const TABLE: f64 = 1.5;
-/// The same in a conversion. 1.7 are wanted; 1.51 are reached for Kymo's own traces to Perfetto, 1.89 for CTF. Of the former,
-/// one thread takes 292 instructions a record, and two 387: keeping the steps of calls for the other thread and taking them
-/// back costs 95, because the end of a call has some 170 bytes. Smaller steps for calls that simply returned are
-/// what to try next.
+/// Required speedup of a conversion. The aim is 1.7; 1.51 is reached for Kymo's own traces to Perfetto, 1.89 for CTF.
+/// For the former, one thread takes 292 instructions per record, and two take 387: sending the steps of calls to the
+/// other thread and receiving them there costs 95, because the end of a call has some 170 bytes. A smaller step for
+/// calls that simply returned may improve it.
 pub const CONVERSION: f64 = 1.45;
 
-/// How many times as fast two processors are at best with as many threads as there are by default on two, and the
-/// instructions of each of them, in millions: what the second command takes more than the first, which does the same with
-/// a shorter recording.
+/// The greatest speedup by two processors with the default number of threads for two, and the instructions of each
+/// thread, in millions. The figures are the differences between two commands, which do the same with a short and with a
+/// long recording.
 ///
 /// # Errors
-/// When a command can't be run, nothing can be read of what was counted, or they have not as many threads.
+/// If a command can't be run, the counts can't be read, or the commands differ in the number of threads.
 pub fn gain([few, many]: [&Command; 2]) -> Result<(f64, Vec<f64>)> {
     let more = |threads| -> Result<Vec<f64>> {
         let (few, many) = (of_threads(few, threads)?, of_threads(many, threads)?);
@@ -44,7 +44,7 @@ pub fn gain([few, many]: [&Command; 2]) -> Result<(f64, Vec<f64>)> {
     Ok((one / longest.max(sum(&all) / 2.0), all))
 }
 
-/// The instructions of each thread, in millions, in the order in which they began.
+/// The instructions of each thread, in millions, in the order of the threads' start.
 fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
     let folder = run::target_dir().join("bench-analyze/callgrind");
     if folder.exists() {
@@ -52,7 +52,8 @@ fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
     }
     fs::create_dir_all(&folder).context(folder.display())?;
     let mut valgrind = Command::new("valgrind");
-    // Valgrind runs one thread at a time. Without turns, one of two that take work from a queue gets all of it now and then.
+    // Valgrind runs one thread at a time. Without fair scheduling, one of two threads that share a queue sometimes does
+    // all of its work.
     valgrind.args([
         "--tool=callgrind",
         "--separate-threads=yes",
@@ -75,7 +76,7 @@ fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
     for entry in fs::read_dir(&folder).context(folder.display())? {
         files.push(entry.context(folder.display())?.path());
     }
-    // Their numbers end the names.
+    // The names end with the numbers of the threads.
     files.sort();
     let mut counts = Vec::new();
     for path in files {
@@ -88,7 +89,8 @@ fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
     }
 }
 
-/// The instructions that a file of callgrind's tells of; a file without any is of no thread.
+/// The total number of instructions in a callgrind file; `None` for a file without instructions, which belongs to no
+/// thread.
 fn total(text: &str) -> Option<u64> {
     let mut totals = text.lines().filter_map(|line| {
         let count = line.strip_prefix("totals: ")?;

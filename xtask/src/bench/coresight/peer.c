@@ -1,9 +1,9 @@
-/* What `speed.rs` of kymo-coresight does, by Debian's libopencsd: splits frames and counts packets, or ranges and
- * instructions. Callbacks only count.
+/* Peer of `speed.rs` of kymo-coresight: does the same with Debian's libopencsd. Splits frames and
+ * counts packets, or ranges and instructions. Callbacks only count.
  *
- *   peer packets|decode ROUNDS PLAN      the plan is what `speed --plan` prints
+ *   peer packets|decode ROUNDS PLAN      PLAN is the output of `speed --plan`
  *
- * Prints packets, ranges, instructions, and the least processor time of a round in seconds.
+ * Prints packets, ranges, instructions, and the minimum processor time of a round in seconds.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ static int source(dcd_tree_handle_t tree, const char *name, int is_m, const unsi
     int kind = is_full ? OCSD_CREATE_FLG_FULL_DECODER : OCSD_CREATE_FLG_PACKET_PROC;
     if (ocsd_dt_create_decoder(tree, name, kind, config, &id))
         return 1;
-    /* There is no callback for packets of an ETE; they are decoded all the same. */
+    /* There is no callback for packets of an ETE, but they are decoded. */
     if (!is_full)
         ocsd_dt_attach_packet_callback(tree, id, OCSD_C_API_CB_PKT_SINK, (void *)on_packet, NULL);
     return 0;
@@ -147,7 +147,7 @@ int main(int count, char **words)
             if (scanf("%" SCNx64 " %" SCNx64 " %" SCNx64 " %4095s", &address, &offset, &length, path) != 4)
                 return 1;
             uint8_t *bytes = is_full ? slurp(path, offset, length, &have) : NULL;
-            /* Cores that share memory name it more than once, which is refused as an overlap. */
+            /* Cores that share memory list it more than once. The library refuses that as an overlap. */
             if (bytes)
                 ocsd_dt_add_buffer_mem_acc(tree, address, OCSD_MEM_SPACE_ANY, bytes, have);
         }

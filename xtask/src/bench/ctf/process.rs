@@ -1,7 +1,7 @@
-//! Running a program for its processor time and its memory.
+//! Processor time and memory of a program's run.
 //!
-//! Processor time is what is compared, because a machine that does other things too makes everything take longer from
-//! start to end. Linux keeps it for a process that has ended until somebody asks for its exit code, so it is read then.
+//! The processor time is compared, because other load extends the elapsed time. Linux keeps the processor time of a
+//! process that has ended until its exit code is requested, so it is read before that.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// What a run took.
+/// Cost of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// Processor time, in nanoseconds; of a program that does not say it itself in steps of 10 ms.
+    /// Processor time, in nanoseconds; in steps of 10 ms unless the program measures it itself.
     pub processor: u64,
-    /// The largest memory, in KiB, with the files that are mapped.
+    /// The largest memory in KiB, including mapped files.
     pub peak: u64,
-    /// The largest memory without those, in KiB, as far as looks every other millisecond show.
+    /// The largest memory in KiB, without mapped files, sampled every 2 ms.
     pub anonymous: u64,
 }
 
-/// Runs a program whose output is thrown away.
+/// Runs a program and discards its standard output.
 ///
 /// # Errors
-/// When it cannot be started or fails.
+/// If it cannot be started or fails.
 pub fn measure(command: &mut Command) -> Result<Cost> {
     let shown = run::line(command);
     let silent = command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -37,9 +37,9 @@ pub fn measure(command: &mut Command) -> Result<Cost> {
     Ok(cost)
 }
 
-/// Looks at a process until it has ended.
+/// Observes a process until it has ended.
 fn follow(child: &Child) -> Result<Cost> {
-    /// Ticks a second in `/proc/PID/stat`: Linux has never had others for programs.
+    /// Ticks per second in `/proc/PID/stat`: USER_HZ, which is 100 for all programs on Linux.
     const TICKS: u64 = 100;
     let folder = format!("/proc/{}", child.id());
     let (mut peak, mut anonymous) = (0, 0);
@@ -53,7 +53,7 @@ fn follow(child: &Child) -> Result<Cost> {
         peak = peak.max(held("VmHWM:"));
         anonymous = anonymous.max(held("RssAnon:"));
         let stat = fs::read_to_string(format!("{folder}/stat")).context("a process's state")?;
-        // The name, in brackets, may hold anything. Behind it: state, and eleven fields on the times.
+        // The name, in parentheses, may contain any character. After it: the state, then eleven fields up to the times.
         let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
         let fields: Vec<&str> = behind.split_whitespace().collect();
         if fields.first() == Some(&"Z") {
@@ -71,26 +71,26 @@ fn follow(child: &Child) -> Result<Cost> {
     }
 }
 
-/// The instructions that a program executes, by Valgrind.
+/// The number of instructions that a program executes, counted by Valgrind.
 ///
 /// # Errors
-/// When it cannot be run, or Valgrind says nothing.
+/// If it cannot be run, or Valgrind prints no number.
 pub fn instructions(program: &Command) -> Result<u64> {
     let options = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
     valgrind(program, options, "Collected : ")
 }
 
-/// The largest size of a program's heap, in bytes, by Valgrind: of one thread it is the same on a busy machine, which the memory
-/// of a process is not.
+/// The largest size of a program's heap, in bytes, measured by Valgrind. For one thread it does not depend on the load
+/// of the machine, unlike the memory of a process.
 ///
 /// # Errors
-/// When it cannot be run, or Valgrind says nothing.
+/// If it cannot be run, or Valgrind prints no number.
 pub fn heap(program: &Command) -> Result<u64> {
     let options = ["--tool=dhat", "--dhat-out-file=/dev/null"];
     valgrind(program, options, "At t-gmax: ")
 }
 
-/// The number behind a label in what Valgrind says of a program.
+/// The number after a label in Valgrind's output.
 fn valgrind(program: &Command, options: [&str; 2], label: &str) -> Result<u64> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(options);

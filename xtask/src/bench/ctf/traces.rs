@@ -1,8 +1,8 @@
-//! The traces that readers are measured with, made to order: the same bytes on every machine.
+//! Generated traces for the measurement of readers: the same bytes on every machine.
 //!
-//! They are written byte by byte here and not by `kymo-ctf`, so that what is measured has no part in what it is
-//! measured with. Each is a kind that people have: LTTng's with several fields and contexts, LTTng's smallest
-//! event, barectf's packed to the bit, and Kymo's own calls.
+//! They are written byte by byte and not by `kymo-ctf`, so that the measured code does not generate its own input. Each
+//! is of a common kind: LTTng's with several fields and contexts, LTTng's smallest event, barectf's with bit-packed
+//! fields, and Kymo's own calls.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -21,7 +21,7 @@ pub enum Kind {
     Mixed,
     /// LTTng-UST: one stream, one event class with one 32-bit number.
     Ticks,
-    /// barectf: two streams, headers and payloads packed to the bit, big endian.
+    /// barectf: two streams, headers and payloads packed without padding between bits, big endian.
     Packed,
     /// Kymo: two streams of enters and exits, one to three bytes each.
     Calls,
@@ -31,7 +31,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Mixed, Self::Ticks, Self::Packed, Self::Calls];
 
-    /// What it is called in the table and on the command line.
+    /// Name in the table and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mixed => "mixed",
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// A field that nearly every event has, for reading one field.
+    /// A field of nearly every event, for reading a single field.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Mixed => "vtid",
@@ -61,7 +61,7 @@ impl Kind {
     /// Writes a trace of about `events` events into `directory`.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If it can't be written.
     pub fn write(self, directory: &Path, events: u64) -> Result<()> {
         fs::create_dir_all(directory).context(directory.display())?;
         let text = match self {
@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-/// SplitMix64.
+/// Random numbers: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -112,7 +112,7 @@ impl Random {
     }
 }
 
-/// A stream as far as it has been written.
+/// A stream under construction.
 struct Stream {
     out: BufWriter<File>,
     random: Random,
@@ -121,15 +121,15 @@ struct Stream {
     packets: u64,
 }
 
-/// Bytes of an LTTng packet, padding included.
+/// Size of an LTTng packet in bytes, including padding.
 const LTTNG_PACKET: usize = 512 << 10;
-/// Bytes of its header and context.
+/// Size of its header and context in bytes.
 const LTTNG_HEAD: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 const UUID: [u8; 16] = [7; 16];
 const MAGIC: u32 = 0xc1fc_1fc1;
 
 impl Stream {
-    /// Lets some time pass: a few hundred ticks as a rule.
+    /// Advances the time by 50 to 749 ticks.
     fn tick(&mut self) -> u64 {
         self.time += 50 + self.random.below(700);
         self.time
@@ -140,7 +140,7 @@ impl Stream {
         while left > 0 {
             let begin = self.time;
             let mut packet = vec![0; LTTNG_HEAD];
-            // Room for the largest event.
+            // Leaves room for the largest event.
             while left > 0 && packet.len() + 256 < LTTNG_PACKET {
                 let time = self.tick();
                 match kind {
@@ -213,7 +213,7 @@ impl Stream {
         }
     }
 
-    /// Packets of 4 KiB, of which all but the head is packed to the bit, from the high end.
+    /// Packets of 4 KiB whose fields after the header are packed bit by bit, from the highest bit.
     fn packed(&mut self, events: u64) -> std::io::Result<()> {
         const PACKET: usize = 4096;
         let mut left = events;
@@ -229,7 +229,7 @@ impl Stream {
             bits.put(0, 64);
             bits.put(0, 32);
             bits.put(u64::from(self.cpu), 8);
-            // Without the padding behind the last event.
+            // Excludes the padding after the last event.
             let mut content = 0;
             while left > 0 && bits.bytes.len() + 32 < PACKET {
                 let time = self.tick();
@@ -266,7 +266,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Packets of 4 KiB of a recorder that runs on a microcontroller of 25 MHz.
+    /// Packets of 4 KiB from a recorder on a microcontroller with 25 MHz.
     fn calls(&mut self, events: u64) -> std::io::Result<()> {
         const PACKET: usize = 4096;
         let (order, shape) = (CALLS.order, CALLS.shape);
@@ -290,7 +290,7 @@ impl Stream {
             let mut at = head.write(CALLS, &mut packet).unwrap_or(PACKET);
             let mut depth = 0;
             while left > 0 && at + 8 < PACKET {
-                // Most events come soon after another.
+                // Most events follow the previous one closely.
                 let later = self.random.below(16) == 0;
                 self.time += self.random.below(if later { 3_000 } else { 100 });
                 let exit = depth > 0 && (depth > 12 || self.random.below(2) == 0);
@@ -317,11 +317,11 @@ impl Stream {
     }
 }
 
-/// Bits from the high end of each byte.
+/// Writer of bits, from the highest bit of each byte.
 #[derive(Default)]
 struct Bits {
     bytes: Vec<u8>,
-    /// Bits that do not fill a byte yet, and how many.
+    /// Bits that do not fill a byte yet, and their number.
     rest: u64,
     count: u32,
 }
@@ -345,7 +345,7 @@ impl Bits {
     }
 }
 
-/// How the recorder of the calls lays its packets out.
+/// Packet layout of the recorder of the calls.
 const CALLS: Layout = Layout {
     order: ByteOrder::Little,
     word: WordSize::Bits32,
@@ -353,7 +353,7 @@ const CALLS: Layout = Layout {
     function_shift: 1,
 };
 
-/// Functions in the program that calls them.
+/// Number of functions in the traced program.
 const FUNCTIONS: u64 = 500;
 
 fn calls_metadata() -> Result<String> {
@@ -377,7 +377,7 @@ fn calls_metadata() -> Result<String> {
     Ok(text)
 }
 
-/// What all of LTTng's metadata begins with (as version 2.13 writes it).
+/// Beginning of all LTTng metadata, as version 2.13 writes it.
 const LTTNG: &str = r#"/* CTF 1.8 */
 typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
 typealias integer { size = 16; align = 8; signed = false; } := uint16_t;

@@ -1,4 +1,4 @@
-//! What the bench reads: captures out of `KYMO_DATA`, each once short and once long, and streams of RTEMS's.
+//! Input of the bench: captures from `KYMO_DATA`, each in a short and a long version, and streams of RTEMS.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use kymo_ftrace::{Compression, Records, Step, Trace};
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// A file with so many records.
+/// A file, and its number of records.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// Where it is.
+    /// The file.
     pub path: PathBuf,
-    /// Its records.
+    /// Number of records.
     pub records: u64,
 }
 
@@ -21,10 +21,10 @@ pub struct Input {
 pub struct Pair(pub [Input; 2]);
 
 impl Pair {
-    /// What is counted for each record that the long one has more.
+    /// Cost per record: the difference of the counts divided by the difference of the records.
     ///
     /// # Errors
-    /// When it can't be counted.
+    /// If counting fails.
     pub fn each(&self, count: impl Fn(&Path) -> Result<u64>) -> Result<f64> {
         let [few, many] = &self.0;
         let more = count(&many.path)?.saturating_sub(count(&few.path)?);
@@ -32,7 +32,7 @@ impl Pair {
     }
 }
 
-/// The folder of a capture below `KYMO_DATA`, if it is there.
+/// The folder of a capture below `KYMO_DATA`, if it exists.
 pub fn data(name: &str) -> Option<PathBuf> {
     let data = match std::env::var_os("KYMO_DATA") {
         Some(data) => PathBuf::from(data),
@@ -41,7 +41,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
     Some(data.join(name)).filter(|path| path.exists())
 }
 
-/// Where inputs are written.
+/// Folder into which inputs are written.
 fn folder() -> Result<PathBuf> {
     let folder = run::target_dir().join("bench-import");
     fs::create_dir_all(&folder).context(folder.display())?;
@@ -62,10 +62,10 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// A trace.dat with the first pages of each CPU alone: `numerator` of `denominator`.
+/// Writes a trace.dat with only the first pages of each CPU: `numerator` of `denominator`.
 ///
 /// # Errors
-/// When it can't be read or written.
+/// If it can't be read or written.
 pub fn part(capture: &Path, (numerator, denominator): (u64, u64)) -> Result<Input> {
     let name = capture.file_name().unwrap_or_default().to_string_lossy();
     let name = name.trim_end_matches(".xz").trim_end_matches(".dat");
@@ -77,7 +77,7 @@ pub fn part(capture: &Path, (numerator, denominator): (u64, u64)) -> Result<Inpu
         for cpu in &buffer.cpus {
             let fewer = |count: u64| (count * numerator / denominator).max(1);
             let changed = match cpu.compression {
-                // Its size stands behind its offset in a table.
+                // The size follows the offset in a table.
                 Compression::None => {
                     let page = buffer.page_size as u64;
                     let size = fewer(cpu.size / page) * page;
@@ -85,7 +85,7 @@ pub fn part(capture: &Path, (numerator, denominator): (u64, u64)) -> Result<Inpu
                     let table = bytes.windows(16).position(|it| it == entry);
                     table.map(|at| (at + 8, size.to_le_bytes().to_vec()))
                 }
-                // Its pages begin with the number of their chunks.
+                // The compressed data begins with the number of chunks.
                 _ => usize::try_from(cpu.offset).ok().and_then(|at| {
                     let count = whole.get(at..at + 4)?.try_into().ok()?;
                     let count = fewer(u32::from_le_bytes(count).into()) as u32;
@@ -111,7 +111,7 @@ pub fn part(capture: &Path, (numerator, denominator): (u64, u64)) -> Result<Inpu
     })
 }
 
-/// The records of a trace.dat.
+/// The number of records of a trace.dat.
 fn records(bytes: &[u8]) -> Result<u64> {
     let trace = Trace::parse(bytes).map_err(|error| Error::new(error.to_string()))?;
     let (mut records, mut count) = (Records::new(&trace, bytes), 0);
@@ -121,12 +121,12 @@ fn records(bytes: &[u8]) -> Result<u64> {
     Ok(count)
 }
 
-/// A recording of SystemView whose packets come so many times.
+/// Writes a recording of SystemView with repeated packets.
 ///
 /// # Errors
-/// When it can't be read or written.
+/// If it can't be read or written.
 pub fn systemview(kymo: &Path, capture: &Path, times: usize) -> Result<Input> {
-    /// The lines before the packets.
+    /// Size in bytes of the text before the packets.
     const HEAD: usize = 65;
     let path = folder()?.join(format!("systemview-{times}.SVDat"));
     let whole = read(capture)?;
@@ -145,10 +145,10 @@ pub fn systemview(kymo: &Path, capture: &Path, times: usize) -> Result<Input> {
     })
 }
 
-/// A stream of RTEMS's of about so many items, written by the bench's own program.
+/// Writes a stream of RTEMS of about this number of items, with the bench's own program.
 ///
 /// # Errors
-/// When it can't be written.
+/// If it can't be written.
 pub fn rtems(program: &Path, layout: &str, items: u64) -> Result<Input> {
     let path = folder()?.join(format!("rtems-{layout}-{items}"));
     run::quietly(

@@ -7,6 +7,7 @@ use core::ffi::c_long;
 pub const GETTID: c_long = 178;
 pub const MEMBARRIER: c_long = 283;
 pub const TGKILL: c_long = 131;
+pub const SIGPROCMASK: c_long = 135;
 pub const STATX: c_long = 291;
 
 /// Interval between checks whether a library was unloaded: a power of two of ticks, some microseconds. Shorter than the
@@ -23,24 +24,6 @@ pub fn thread_buffer() -> *const u8 {
             "adrp {0}, :gottprel:kymo_thread_buffer",
             "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "ldr {0}, [{1}, {0}]",
-            out(reg) value,
-            out(reg) _,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    value
-}
-
-/// Returns the address of the thread's word.
-pub fn word() -> *mut u8 {
-    let value;
-    // SAFETY: it reads registers, and a table that the linker made.
-    unsafe {
-        asm!(
-            "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_buffer",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
-            "add {0}, {0}, {1}",
             out(reg) value,
             out(reg) _,
             options(nostack, readonly, preserves_flags),
@@ -86,6 +69,9 @@ pub fn counter() -> u64 {
     }
     value
 }
+
+/// See [`crate::clock`]: only where the processor may not say that the counter is steady.
+pub const CLOCK_SOURCE: Option<&[u8]> = None;
 
 pub fn counter_is_steady() -> bool {
     true

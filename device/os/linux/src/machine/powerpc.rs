@@ -8,6 +8,7 @@ use core::ffi::c_long;
 pub const GETTID: c_long = 207;
 pub const MEMBARRIER: c_long = 365;
 pub const TGKILL: c_long = 250;
+pub const SIGPROCMASK: c_long = 174;
 pub const STATX: c_long = 383;
 
 /// The register that holds the address of the thread's data under Linux.
@@ -58,21 +59,6 @@ pub fn thread_buffer() -> *const u8 {
             concat!(access!(load), " {0}, kymo_thread_buffer@tprel@l({0})"),
             out(reg_nonzero) value,
             options(nostack, readonly, preserves_flags),
-        );
-    }
-    value
-}
-
-/// Returns the address of the thread's word.
-pub fn word() -> *mut u8 {
-    let value;
-    // SAFETY: it computes an address.
-    unsafe {
-        asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
-            "addi {0}, {0}, kymo_thread_buffer@tprel@l",
-            out(reg_nonzero) value,
-            options(nostack, nomem, preserves_flags),
         );
     }
     value
@@ -137,6 +123,9 @@ pub fn counter() -> u64 {
     }
     value
 }
+
+/// See [`crate::clock`]: only where the processor may not say that the counter is steady.
+pub const CLOCK_SOURCE: Option<&[u8]> = None;
 
 pub fn counter_is_steady() -> bool {
     true

@@ -6,11 +6,10 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid, _rdtsc};
 use core::ffi::c_long;
 
-use crate::sys;
-
 pub const GETTID: c_long = 186;
 pub const MEMBARRIER: c_long = 324;
 pub const TGKILL: c_long = 234;
+pub const SIGPROCMASK: c_long = 14;
 pub const STATX: c_long = 332;
 
 /// Interval between checks whether a library was unloaded: a power of two of ticks, some microseconds. Shorter than the
@@ -27,21 +26,6 @@ pub fn thread_buffer() -> *const u8 {
             "mov {0}, qword ptr fs:[{0}]",
             out(reg) value,
             options(nostack, readonly, preserves_flags),
-        );
-    }
-    value
-}
-
-/// Returns the address of the thread's word.
-pub fn word() -> *mut u8 {
-    let value;
-    // SAFETY: it reads the address of the thread's own data, which stands at its beginning.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
-            "add {0}, qword ptr fs:[0]",
-            out(reg) value,
-            options(nostack, readonly),
         );
     }
     value
@@ -78,13 +62,12 @@ pub fn counter() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// Returns whether the TSC's frequency is constant: the processor reports it as *invariant*, or the kernel, which
-/// monitors it, uses it as its clock source. (Virtual machines and emulators may hide the former.)
-pub fn counter_is_steady() -> bool {
-    is_invariant() || keeps_the_time()
-}
+/// What the kernel calls the counter if it uses it as its clock source.
+pub const CLOCK_SOURCE: Option<&[u8]> = Some(b"tsc");
 
-fn is_invariant() -> bool {
+/// Returns whether the processor reports that the TSC's frequency is constant (*invariant*). Virtual machines and
+/// emulators may hide that.
+pub fn counter_is_steady() -> bool {
     const POWER_MANAGEMENT: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
     let cpuid = |leaf| {
@@ -95,10 +78,4 @@ fn is_invariant() -> bool {
         }
     };
     cpuid(0x8000_0000).eax >= POWER_MANAGEMENT && cpuid(POWER_MANAGEMENT).edx & INVARIANT != 0
-}
-
-fn keeps_the_time() -> bool {
-    const CLOCK: &[u8] = b"/sys/devices/system/clocksource/clocksource0/current_clocksource\0";
-    let mut name = [0; 8];
-    sys::read_front(CLOCK, &mut name).is_ok_and(|name| name.trim_ascii_end() == b"tsc")
 }

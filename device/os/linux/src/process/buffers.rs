@@ -97,6 +97,7 @@ impl Process {
             packet_bytes: sizes.packet,
             slots: memory.wrapping_add(thread_buffer_bytes).cast(),
             frames: memory.wrapping_add(thread_buffer_bytes + slot_bytes).cast(),
+            pool: None,
         };
         // SAFETY: these parts are this stream's and this table's alone; all zero is an empty table. The program
         // describes its promotions truly.

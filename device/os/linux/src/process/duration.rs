@@ -20,8 +20,8 @@ use kymo_wire::link;
 use kymo_wire::process_file::region;
 
 use super::Process;
+use crate::fields::put;
 use crate::port::Linux;
-use crate::recording::put;
 use crate::wide::Wide;
 use crate::{settings, sys};
 
@@ -165,8 +165,10 @@ impl Process {
     ) {
         thread_buffer.hook(&self.port, gate, event);
         let stops = &self.duration.stops;
+        let state = gate.state();
         if stops.freezes_on(event)
-            && gate.state().on()
+            && state.on()
+            && state.enabled()
             && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
             self.set_recording(gate, false, Cause::Function);

@@ -93,6 +93,8 @@ impl Process {
         self.metadata_lock.reset();
         self.leave_server();
         self.images.fork();
+        self.followers.fork();
+
         self.reading.release();
         self.polling.release();
         self.ending.store(false, Ordering::Relaxed);

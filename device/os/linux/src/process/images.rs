@@ -18,8 +18,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering}
 use kymo_recorder::threads::ThreadPort as _;
 use kymo_wire::event::MetadataType;
 
-use super::{Lock, Process};
+use super::Process;
 use crate::elf::{Image, Place, place};
+use crate::lock::Lock;
 use crate::machine;
 use crate::sys::{self, maps};
 

@@ -8,8 +8,8 @@ use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::process_file::region;
 
 use super::Process;
+use crate::fields::{publish, put};
 use crate::port::Linux;
-use crate::recording::{publish, put};
 use crate::sys;
 
 impl Process {

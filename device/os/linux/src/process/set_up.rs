@@ -38,7 +38,7 @@ impl Process {
         let packet = or_default(config.packet_size, DEFAULT_PACKET);
         let own = settings::buffer_bytes(packet);
         self.sizes.set(Sizes {
-            buffer: own.unwrap_or_else(|| or_default(config.buffer_size, DEFAULT_BUFFER)),
+            buffer: or_default(own.unwrap_or(config.buffer_size), DEFAULT_BUFFER),
             packet,
         });
         self.config.set(Some(config));
@@ -85,6 +85,8 @@ impl Process {
         if settings::on().unwrap_or(config.flags & START_ON != 0) {
             self.set_recording(gate, true, Cause::Build);
         }
+        self.buffers_at_start
+            .store(self.thread_buffers.count(), Ordering::Relaxed);
         self.bytes_at_start
             .store(self.recorded_bytes(), Ordering::Relaxed);
     }

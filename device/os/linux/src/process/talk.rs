@@ -8,7 +8,7 @@ use kymo_recorder::threads::ThreadPort as _;
 use kymo_wire::link::DUMP_TIMEOUT_MS;
 
 use super::Process;
-use crate::reader::View;
+use super::reader::View;
 use crate::sys;
 
 impl Process {

@@ -11,9 +11,9 @@ use core::fmt::Write as _;
 
 use kymo_wire::process_file::{MAGIC, header};
 
-use crate::save::Text;
 use crate::sys::files::{self, EEXIST, ENOENT, Kind};
 use crate::sys::{self, Errno};
+use crate::text::Text;
 
 /// Maximum length of a path, with its zero byte.
 const PATH: usize = 4096;
@@ -238,7 +238,7 @@ fn follow(path: &mut Text<PATH>, room: &mut Text<PATH>) -> Result<bool, Errno> {
         match files::status(path.bytes()).map(|status| status.kind) {
             Ok(Kind::Link) => {}
             Ok(Kind::Folder) => return Err(files::EISDIR),
-            Ok(Kind::Other) => return Ok(false),
+            Ok(Kind::Other | Kind::Socket) => return Ok(false),
             // Nothing there yet. Or the kernel does not tell, and the creation of the file will.
             Ok(Kind::File) | Err(_) => return Ok(true),
         }

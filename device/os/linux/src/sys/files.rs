@@ -75,6 +75,7 @@ impl Errno {
             30 => "the file system is read-only",
             32 => "nobody reads from the pipe any more",
             36 => "the name is too long",
+            88 => "a file of this name exists, and is not a socket",
             38 | 95 => "the file system cannot do that",
             40 => "too many symbolic links",
             122 => "the disk quota is used up",
@@ -293,7 +294,9 @@ pub enum Kind {
     Folder,
     /// A symbolic link.
     Link,
-    /// A device, a pipe, a socket.
+    /// A socket.
+    Socket,
+    /// A device, a pipe.
     Other,
 }
 
@@ -353,6 +356,7 @@ fn statx(file: c_int, path: &[u8], flags: c_int) -> Result<Status, Errno> {
             0o100_000 => Kind::File,
             0o040_000 => Kind::Folder,
             0o120_000 => Kind::Link,
+            0o140_000 => Kind::Socket,
             _ => Kind::Other,
         };
         Ok(Status { kind, number })
@@ -416,7 +420,7 @@ pub fn started(process: u32) -> Option<u64> {
     /// `starttime` among the words after the program's name (proc(5)).
     const STARTED: usize = 19;
     use core::fmt::Write as _;
-    let mut path = crate::save::Text::<40>::new();
+    let mut path = crate::text::Text::<40>::new();
     let _ = write!(path, "/proc/{process}/stat\0");
     let mut text = [0; 512];
     let text = super::read_front(path.bytes(), &mut text).ok()?;

@@ -51,6 +51,8 @@ const WRITABLE: i16 = 4;
 /// The name is in use.
 pub const EADDRINUSE: Errno = Errno(98);
 const ECONNREFUSED: Errno = Errno(111);
+/// The name is that of a file that is not a socket.
+const ENOTSOCK: Errno = Errno(88);
 
 /// Timeout for a peer that does not read, in milliseconds.
 const PATIENCE: c_int = 5000;
@@ -113,10 +115,11 @@ fn result(value: c_int) -> Result<c_int, Errno> {
     }
 }
 
-/// Creates a listening socket of this name. Replaces a stale socket of an exited process. `name` has no zero byte.
+/// Creates a listening socket of this name. Replaces a stale socket of an exited process, and no file of another type.
+/// `name` has no zero byte.
 ///
 /// # Errors
-/// The system's error; [`EADDRINUSE`] if a process answers there, or if the file is not a socket.
+/// The system's error; [`EADDRINUSE`] if a process answers there, `ENOTSOCK` if the file is not a socket.
 pub fn listen_at(name: &[u8]) -> Result<c_int, Errno> {
     let address = address(name).ok_or(Errno(36))?;
     unnoticed(|| {
@@ -125,10 +128,9 @@ pub fn listen_at(name: &[u8]) -> Result<c_int, Errno> {
         // SAFETY: the address is valid.
         let bind = || result(unsafe { bind(file, &address, ADDRESS_BYTES) });
         let bound = match bind() {
+            Err(EADDRINUSE) if !is_socket(&address.name) => Err(ENOTSOCK),
             Err(EADDRINUSE) if is_left_behind(&address) => {
-                let mut path = [0; NAME + 1];
-                path[..NAME].copy_from_slice(&address.name);
-                files::remove(&path);
+                files::remove(&address.name);
                 bind()
             }
             other => other,
@@ -137,6 +139,19 @@ pub fn listen_at(name: &[u8]) -> Result<c_int, Errno> {
         let listening = bound.and_then(|_| result(unsafe { listen(file, 8) }));
         listening.map(|_| file).inspect_err(|_| files::close(file))
     })
+}
+
+/// Removes the name of a socket; leaves a file of another type that has this name meanwhile. `path` ends with a zero
+/// byte.
+pub fn remove(path: &[u8]) {
+    if is_socket(path) {
+        files::remove(path);
+    }
+}
+
+/// Returns whether a file is a socket, and not a link to one. `path` ends with a zero byte.
+fn is_socket(path: &[u8]) -> bool {
+    files::status(path).is_ok_and(|status| status.kind == files::Kind::Socket)
 }
 
 /// Returns whether no process answers at a socket.

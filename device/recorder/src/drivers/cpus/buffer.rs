@@ -6,11 +6,13 @@ use super::CpusPort;
 #[cfg(feature = "duration")]
 use super::duration::Calls;
 use super::setup::LINE;
+use crate::bits64::Cell64;
 use crate::clock::Clock;
 use crate::hot::{Cursor, word};
 use crate::items::{Ring, Rings, Work};
+use crate::profile::Losses;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::{Event, Writer};
+use crate::{Edge, Event, Writer};
 
 /// How long a reader waits for a CPU to leave its hook. That takes less than a microsecond, except for an emulated CPU
 /// whose emulator waits for a processor.
@@ -58,6 +60,9 @@ pub struct CpuBuffer<P: 'static> {
     pub(super) requested_items: Cell<u32>,
     /// How many losses the newest packet reports on loan while a reader holds the buffer.
     pub(super) published: Cell<u32>,
+    /// Losses of its profile table, and how long that has counted, for a reader that excludes the CPU.
+    pub(super) losses: Cell<Losses>,
+    pub(super) recorded: Cell64,
     /// Its calls in duration mode.
     #[cfg(feature = "duration")]
     pub(super) calls: Calls,
@@ -104,6 +109,8 @@ impl<P: CpusPort> CpuBuffer<P> {
             rings: Rings::new(),
             requested_items: Cell::new(0),
             published: Cell::new(0),
+            losses: Cell::new(Losses::NONE),
+            recorded: Cell64::new(0),
             #[cfg(feature = "duration")]
             calls: Calls::new(),
         }
@@ -112,6 +119,12 @@ impl<P: CpusPort> CpuBuffer<P> {
     /// The stream and table, for inspection.
     pub fn writer(&self) -> &Writer<P> {
         &self.writer
+    }
+
+    /// Marks the CPU as outside again.
+    #[inline(always)]
+    pub(super) fn go_out(&self) {
+        self.inside.store(false, Ordering::Release);
     }
 
     /// The time of a call, while inside.
@@ -130,6 +143,29 @@ impl<P: CpusPort> CpuBuffer<P> {
             Some(_) => self.now(port),
             None => port.counter_in_order(),
         }
+    }
+
+    /// Records an entry or exit at `now` (truncated by [`low`](crate::hot::low)), if it fits a short form.
+    ///
+    /// # Safety
+    /// The calling CPU is inside, with no reader.
+    #[inline(always)]
+    pub(super) unsafe fn record_near(&self, edge: Edge, now: usize, function: usize) -> bool {
+        let cursor = &self.cursor;
+        // SAFETY: the cursor is that of the stream, where there is memory below its end, which only the CPU that is
+        // inside writes.
+        unsafe {
+            match edge {
+                Edge::Enter => cursor.enter::<P>(now, function),
+                Edge::Exit => cursor.exit::<P>(now) || cursor.exit_named::<P>(now, function),
+            }
+        }
+    }
+
+    /// Begins the next packet where only a full one prevents recording, while inside; returns false otherwise, and if
+    /// there is no free slot.
+    pub(super) fn begin_if_full(&self, now: usize) -> bool {
+        self.cursor.is_full() && self.writer.stream().change_full(&self.cursor, now)
     }
 
     /// Number of refused hooks and lost events, ever.
@@ -159,6 +195,7 @@ impl<P: CpusPort> CpuBuffer<P> {
     pub(super) fn catch_up(&self, changes: u32, now: u64) {
         if self.changes.get() != changes {
             self.begin(changes);
+            self.catch_up_table(now);
         }
         if self.clock.doubtful() {
             self.record_gap(now);
@@ -172,7 +209,6 @@ impl<P: CpusPort> CpuBuffer<P> {
     #[inline(never)]
     pub(super) fn begin(&self, changes: u32) {
         self.changes.set(changes);
-        self.writer.forget_stopper();
         // No recorded event lies before the uncertain time.
         self.clock.take_gap();
         self.writer.stream().seal();

@@ -6,13 +6,13 @@ use kymo_wire::link::{Identity, Mode};
 use super::buffer::READER_PATIENCE_MS;
 use super::{CpuBuffer, Cpus, CpusPort};
 use crate::Event;
+use crate::by_memory::{self, Memory};
 use crate::config::Config;
 use crate::encode::Figures;
 use crate::gate::{Gate, State};
 use crate::identity::{build_id_of, identity};
 use crate::items::{Ring, Work};
 use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
-use crate::profile::Profile;
 use crate::sync::{Ordering, fence};
 
 /// The recorder as the link sees it.
@@ -107,13 +107,12 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
-        let now = self.now();
+        #[cfg(feature = "duration")]
+        self.cpus.rearm_stops();
+        self.clear_tables();
         for cpu_buffer in self.held() {
             cpu_buffer.writer.stream().clear();
             cpu_buffer.published.set(0);
-            if let Some(table) = cpu_buffer.writer.profile() {
-                table.clear(now);
-            }
             cpu_buffer
                 .reported
                 .store(cpu_buffer.missed(), Ordering::Relaxed);
@@ -124,12 +123,6 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         }
         self.resume();
         Ok(())
-    }
-
-    /// The profile table, which exists only with a single CPU.
-    fn profile(&self) -> Option<&'static Profile<P>> {
-        let cpu_buffer = self.cpus.cpu_buffers().first()?;
-        cpu_buffer.writer.profile()
     }
 
     /// The ring of items with this stream number: these follow the numbers of the CPUs.
@@ -161,6 +154,19 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             n = n.checked_sub(cpu_buffer.rings.kept())?;
         }
         None
+    }
+}
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// Applies what a debugger requested in `memory`, and stores the state there; does nothing if another CPU is executing
+    /// a request.
+    pub fn follow_memory(&'static self, gate: &Gate, memory: &Memory) {
+        if let Some(handle) = self.handle(gate) {
+            let shared = &self.shared;
+            shared
+                .polling
+                .try_with(|| by_memory::follow(&handle, memory, shared.link.is_streaming()));
+        }
     }
 }
 
@@ -223,14 +229,15 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             mode = cpu_buffer.writer.stream().mode();
         }
         let stuck = shared.stuck.load(Ordering::Relaxed);
+        let (functions, slots, no_slot) = self.table_figures();
         Status {
             enabled: state.enabled() && !state.failed(),
             on: state.on(),
             mode,
             figures,
-            functions: self.profile().map_or(0, Profile::functions),
-            slots: self.profile().map_or(0, Profile::slots),
-            no_slot: self.profile().map_or(0, |profile| profile.losses().no_slot),
+            functions,
+            slots,
+            no_slot,
             refused,
             refused_function: self.cpus.refused_function.load(Ordering::Relaxed),
             once: shared.once.get().then_some(state.spent()),
@@ -242,6 +249,9 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
 
     fn enable(&self, enabled: bool) {
         self.gate.command(enabled);
+        if !enabled {
+            self.cpus.shared.stopper.miss();
+        }
     }
 
     fn set_recording(&self, on: bool) {
@@ -297,7 +307,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
 
     fn freeze(&self, subject: Subject) -> Result<(), Refusal> {
         self.ready()?;
-        if subject == Subject::Profile && self.profile().is_none() {
+        if subject == Subject::Profile && !self.has_tables() {
             return Err(Refusal::NoProfile);
         }
         self.hold()?;
@@ -305,7 +315,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         if subject == Subject::Trace {
             self.record_open_calls();
         }
-        self.cpus.shared.frozen_at.set(self.now());
+        self.keep_figures();
         Ok(())
     }
 
@@ -321,11 +331,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     ) -> Option<&'a [u8]> {
         match subject {
             Subject::Trace => self.packet(n),
-            Subject::Profile => {
-                let profile = self.profile()?;
-                let recorded = profile.recorded(self.cpus.shared.frozen_at.get());
-                profile.chunk(n, self.hz(), recorded, scratch)
-            }
+            Subject::Profile => self.table_chunk(n, scratch),
         }
     }
 

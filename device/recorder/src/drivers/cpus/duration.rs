@@ -13,7 +13,7 @@
 use core::cell::Cell;
 
 use kymo_wire::event::EventId;
-use kymo_wire::link::{Duration, FreezeOn};
+use kymo_wire::link::Duration;
 
 use super::control::Handle;
 use super::lock::Lock;
@@ -28,6 +28,8 @@ use crate::identity::build_id_of;
 use crate::link::{DurationReport, Refusal};
 use crate::sync::{AtomicU32, Ordering, add};
 use crate::{Edge, Event};
+
+mod stops;
 
 /// The structures of all CPUs: `kymo_cpu_duration_t`.
 #[repr(C)]
@@ -135,56 +137,78 @@ impl<P: CpusPort> CpuBuffer<P> {
 }
 
 /// Tracks the calls of one CPU. One at a time: for the CPU inside its CPU buffer, or with [`Calls::lock`] held.
-struct Follower<'a, P: 'static> {
+struct Follower<'a, P: 'static, const N: usize> {
+    cpus: &'a Cpus<P, N>,
+    gate: &'a Gate,
     cpu_buffer: &'a CpuBuffer<P>,
     control: &'a Control,
-    /// The buffers of all CPUs.
-    cpu_buffers: &'a [CpuBuffer<P>],
     /// Whether the stream may be written. Otherwise records are lost.
     records: bool,
 }
 
-impl<P: CpusPort> Follower<'_, P> {
-    /// Handles an event at `now`; `generation` is the gate's count. Like
-    /// [`Single::duration_event`](crate::single::Single::duration_event).
+impl<P: CpusPort, const N: usize> Follower<'_, P, N> {
+    /// Selects the stack of the running thread.
     #[inline(always)]
-    fn event(&self, generation: u32, now: u64, event: Event) {
-        let (cpu_buffer, control) = (self.cpu_buffer, self.control);
+    fn prepare(&self, now: u64) {
+        let (cpu_buffer, generation) = (self.cpu_buffer, self.gate.generation());
         if cpu_buffer.calls.generation.get() != generation {
-            cpu_buffer.restart_calls(control, generation);
+            cpu_buffer.restart_calls(self.control, generation);
         }
         let stream = cpu_buffer.writer.stream();
         if cpu_buffer.writer.queries_thread() && stream.isr_depth.get() == 0 {
             self.run(cpu_buffer.writer.query_thread(), now);
         }
+    }
+
+    /// Tracks an entry.
+    #[inline(always)]
+    fn enter(&self, now: u64, function: usize) {
+        let now = low::<P>(self.cpu_buffer.advance(now));
+        let function = function | CODE_BIT;
+        if !self.control.enter(function, || now) && !self.control.enter_slowly(function, now) {
+            // It has no frame, so there will be no record of it, however long it takes.
+            self.lose();
+        }
+    }
+
+    /// Tracks an exit.
+    #[inline(always)]
+    fn exit(&self, now: u64, function: usize) {
+        let now = self.cpu_buffer.advance(now);
+        let function = function | CODE_BIT;
+        if !self.control.exit(function, low::<P>(now)) {
+            self.exit_slowly(function, now);
+        }
+    }
+
+    /// Handles an event at `now`. Like [`Single::duration_event`](crate::single::Single::duration_event).
+    #[inline(always)]
+    fn event(&self, now: u64, event: Event) {
+        let (cpu_buffer, control) = (self.cpu_buffer, self.control);
+        self.prepare(now);
         match event {
-            Event::Enter(function) | Event::EnterFrom { function, .. } => {
-                let now = low::<P>(cpu_buffer.advance(now));
-                let function = function | CODE_BIT;
-                if !control.enter(function, || now) && !control.enter_slowly(function, now) {
-                    // It has no frame, so there will be no record of it, however long it takes.
-                    self.lose();
-                }
-            }
-            Event::Exit(function) => {
-                let now = cpu_buffer.advance(now);
-                let function = function | CODE_BIT;
-                if !control.exit(function, low::<P>(now)) {
-                    control.exit_slowly(function, now, |_, call| self.ended(call, now));
-                }
-            }
+            Event::Enter(function) | Event::EnterFrom { function, .. } => self.enter(now, function),
+            Event::Exit(function) => self.exit(now, function),
             // The ends of the calls show where the jump led.
             Event::Setjmp(buffer) => control.set_jump(buffer),
             Event::Longjmp(buffer) => {
                 let now = cpu_buffer.advance(now);
-                control.jump(buffer, now, |_, call| self.ended(call, now));
+                control.jump(buffer, now, |_, call| {
+                    self.ended(call, now);
+                });
             }
             Event::SwitchedIn(thread) => {
                 self.record_beside(now, event);
                 self.run(thread, now);
             }
-            Event::SwitchedOut(_) | Event::IsrEnter(_) | Event::IsrExit(_) => {
+            Event::SwitchedOut(_) | Event::IsrExit(_) => self.record_beside(now, event),
+            Event::IsrEnter(_) => {
                 self.record_beside(now, event);
+                self.freeze_on(event);
+            }
+            Event::Marker(_) => {
+                self.record(now, event);
+                self.freeze_on(event);
             }
             _ => self.record(now, event),
         }
@@ -207,13 +231,14 @@ impl<P: CpusPort> Follower<'_, P> {
         }
     }
 
-    /// Records a call that ended at `now`, if it is to be recorded.
-    fn ended(&self, call: &Ended, now: u64) {
+    /// Records a call that ended at `now`, if it is to be recorded; returns whether it is.
+    fn ended(&self, call: &Ended, now: u64) -> bool {
         if !self.control.records(call) {
-            return;
+            return false;
         }
         if !self.records {
-            return self.lose();
+            self.lose();
+            return true;
         }
         let how = match call.exited {
             true => EventId::Call,
@@ -221,6 +246,7 @@ impl<P: CpusPort> Follower<'_, P> {
         };
         let thread = self.cpu_buffer.writer.stream().thread();
         self.cpu_buffer.record_call(call, how, now, thread);
+        true
     }
 
     /// Counts a lost record.
@@ -244,7 +270,7 @@ impl<P: CpusPort> Follower<'_, P> {
     fn change_stack(&self, thread: usize, now: u64) {
         self.control.drop_moved();
         self.control.run(thread, low::<P>(now));
-        for cpu_buffer in self.cpu_buffers {
+        for cpu_buffer in self.cpus.cpu_buffers() {
             if let Some(other) = cpu_buffer.duration()
                 && !core::ptr::eq(cpu_buffer, self.cpu_buffer)
             {
@@ -296,32 +322,88 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             return cpu_buffers().for_each(|cpu_buffer| cpu_buffer.calls.control.set(None));
         }
         let build_id = build_id_of(config);
-        let mut word = core::ptr::null();
         for cpu_buffer in cpu_buffers() {
             if let Some(control) = cpu_buffer.duration() {
                 control.settings.set_base(config.text_base as usize);
                 control.settings.load(build_id);
-                // This driver does not evaluate these settings, so the reply to a host must not show them.
-                control.settings.set_stop(0);
-                control.settings.set_freeze(0, 0);
-                control.settings.set_freeze_on(FreezeOn::Nothing);
-                control.settings.set_condition(0, 0, 0);
                 cpu_buffer.restart_calls(control, gate.generation());
                 cpu_buffer
                     .writer
                     .stream()
                     .set_calls(control.settings.is_on());
-                if control.settings.is_on() {
-                    word = core::ptr::from_ref(control).cast::<u8>();
-                }
             }
         }
-        gate.set_duration(word.cast_mut());
+        self.choose_hooks(gate);
     }
 
-    /// A call in duration mode. A function of its own, separate from usual calls.
-    #[inline(never)]
+    /// A call in duration mode; `bits` are those of [`Look::Duration`](crate::gate::Look::Duration).
+    #[inline(always)]
     pub(super) fn duration_call(
+        &'static self,
+        gate: &Gate,
+        bits: usize,
+        edge: Edge,
+        (function, caller): (usize, usize),
+    ) {
+        match (bits, edge) {
+            (0, Edge::Enter) => self.usual_call::<false>(gate, function, caller),
+            (0, Edge::Exit) => self.usual_call::<true>(gate, function, caller),
+            _ => self.watched_call(gate, edge, function, caller),
+        }
+    }
+
+    /// A call in duration mode. A function of its own, separate from calls in the other mode; one instance for each
+    /// edge, so that it need not test which.
+    #[inline(never)]
+    fn usual_call<const EXIT: bool>(&'static self, gate: &Gate, function: usize, caller: usize) {
+        let edge = if EXIT { Edge::Exit } else { Edge::Enter };
+        let done = self.inside(gate, |cpu_buffer| {
+            self.follow_near(cpu_buffer, gate, edge, function)
+        });
+        match done {
+            Some(true) => {}
+            Some(false) => self.slow_call_in_duration(gate, edge, function, caller),
+            None => self.refused_function.store(function, Ordering::Relaxed),
+        }
+    }
+
+    /// Tracks a call in the usual case, while inside. Returns false if the slow path must handle it.
+    #[inline(always)]
+    fn follow_near(
+        &self,
+        cpu_buffer: &CpuBuffer<P>,
+        gate: &Gate,
+        edge: Edge,
+        function: usize,
+    ) -> bool {
+        let usual = gate.open_in_order()
+            && cpu_buffer.changes.get() == gate.changes()
+            && function != gate.stopper()
+            && gate.in_duration()
+            && cpu_buffer.calls.generation.get() == gate.generation()
+            && !cpu_buffer.writer.queries_thread();
+        let Some(control) = cpu_buffer.duration().filter(|_| usual) else {
+            return false;
+        };
+        let follower = Follower {
+            cpus: self,
+            gate,
+            cpu_buffer,
+            control,
+            records: true,
+        };
+        let now = cpu_buffer.now(&self.port);
+        match edge {
+            Edge::Enter => follower.enter(now, function),
+            Edge::Exit => follower.exit(now, function),
+        }
+        true
+    }
+
+    /// Slow path of a call in duration mode.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn slow_call_in_duration(
         &'static self,
         gate: &Gate,
         edge: Edge,
@@ -350,7 +432,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     ) {
         self.record(cpu_buffer, gate, edge.of(function, caller));
         if function == gate.stopper() && gate.open_in_order() {
-            self.follow_stopper(cpu_buffer, gate, edge, gate.site(caller));
+            self.follow_stopper(cpu_buffer, gate, Some((edge, function)), gate.site(caller));
         }
     }
 
@@ -371,18 +453,19 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             _ => cpu_buffer.now_in_order(&self.port),
         };
         let follower = Follower {
+            cpus: self,
+            gate,
             cpu_buffer,
             control,
-            cpu_buffers: self.cpu_buffers(),
             records: state.open(),
         };
         if state.open() {
             cpu_buffer.catch_up(gate.changes(), now);
-            return follower.event(gate.generation(), now, event);
+            return follower.event(now, event);
         }
         let lock = &cpu_buffer.calls.lock;
         if state.on() && state.enabled() {
-            return lock.with(&self.port, || follower.event(gate.generation(), now, event));
+            return lock.with(&self.port, || follower.event(now, event));
         }
         cpu_buffer.writer.follow_event(event);
         if let Event::SwitchedIn(thread) = event
@@ -415,10 +498,11 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     pub(super) fn apply_duration(&self, requested: Duration) -> Result<(), Refusal> {
         let first = self.controls().next().ok_or(Refusal::NoDuration)?;
         let all = |set: &dyn Fn(&Control)| self.controls().for_each(set);
+        let word = |number: u64| usize::try_from(number).map_err(|_| Refusal::TooWide);
         match requested {
             Duration::On(on) => self.set_duration_mode(on)?,
             Duration::Threshold(ticks) => {
-                let ticks = usize::try_from(ticks).map_err(|_| Refusal::TooWide)?;
+                let ticks = word(ticks)?;
                 all(&|control| control.settings.set_threshold(ticks));
             }
             Duration::Depth(depth) => all(&|control| control.settings.set_depth(depth)),
@@ -437,17 +521,19 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                     return Err(Refusal::NoFilter);
                 }
             }
-            // Requests that change nothing.
-            Duration::Ask
-            | Duration::StopAt(0)
-            | Duration::Freeze { function: 0, .. }
-            | Duration::FreezeOn(FreezeOn::Nothing)
-            | Duration::Condition {
-                from: 0,
-                hit: 0..=1,
-                after: 0,
-            } => return Ok(()),
-            _ => return Err(Refusal::SeveralCpus),
+            Duration::StopAt(function) => {
+                first.settings.set_stop(word(function)?);
+                first.settings.rearm();
+                self.cpus.locked(|| self.cpus.choose_hooks(self.gate));
+            }
+            Duration::Freeze { function, over } => {
+                first.settings.set_freeze(word(function)?, word(over)?);
+            }
+            Duration::FreezeOn(event) => first.settings.set_freeze_on(event),
+            Duration::Condition { from, hit, after } => {
+                first.settings.set_condition(word(from)?, hit, after);
+            }
+            Duration::Ask => return Ok(()),
         }
         let build_id = build_id_of(self.config);
         self.cpus.locked(|| first.settings.keep(build_id));
@@ -464,7 +550,8 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             self.resume();
             return Err(Refusal::Busy);
         }
-        let mut word = core::ptr::null();
+        // In duration mode the profile tables follow no calls.
+        self.cpus.shared.pool.end_calls();
         for cpu_buffer in self.cpus.cpu_buffers() {
             let Some(control) = cpu_buffer.duration() else {
                 continue;
@@ -476,11 +563,8 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                     cpu_buffer.restart_calls(control, self.gate.generation())
                 });
             }
-            if on {
-                word = core::ptr::from_ref(control).cast::<u8>();
-            }
         }
-        self.gate.set_duration(word.cast_mut());
+        self.cpus.choose_hooks(self.gate);
         self.resume();
         Ok(())
     }

@@ -44,6 +44,7 @@ unsafe impl Send for Machine {}
 impl Target for Machine {
     const LAYOUT: Layout = LAYOUT;
     const FINISHED_ELSEWHERE: bool = true;
+    const MIGRATES: bool = true;
 }
 
 impl CpusPort for Machine {

@@ -4,22 +4,58 @@ use kymo_wire::event::Cause;
 
 use super::buffer::MASKED_PATIENCE_MS;
 use super::{CpuBuffer, Cpus, CpusPort};
-use crate::gate::{Gate, Site};
+use crate::gate::Gate;
 use crate::sync::{Ordering, fence};
 use crate::{Edge, Event};
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// Handles an entry or exit of the stopper while recording is on: its outermost exit turns recording off.
-    pub(super) fn follow_stopper(
-        &self,
-        cpu_buffer: &CpuBuffer<P>,
-        gate: &Gate,
-        edge: Edge,
-        site: Site,
-    ) {
-        if cpu_buffer.writer.follow_stopper(edge, site) {
-            self.set_recording_inside(cpu_buffer, gate, false, Cause::Function);
+    /// Handles an event while the gate is closed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn closed(&'static self, gate: &Gate, event: Event) {
+        let state = gate.state();
+        if !state.alive() || state.fresh() || state.claimed() || state.failed() {
+            return;
         }
+        self.inside(gate, |cpu_buffer| {
+            self.record(cpu_buffer, gate, event);
+            let state = gate.state();
+            if gate.open_in_order() || !state.enabled() {
+                return;
+            }
+            match event {
+                Event::Enter(function) | Event::EnterFrom { function, .. }
+                    if function != 0
+                        && function == gate.trigger()
+                        && !state.on()
+                        && !state.spent()
+                        && gate.site_of(&event).triggers() =>
+                {
+                    self.set_recording_inside(cpu_buffer, gate, true, Cause::Function);
+                    self.record(cpu_buffer, gate, event);
+                    if function == gate.stopper() {
+                        self.follow_stopper(
+                            cpu_buffer,
+                            gate,
+                            Some((Edge::Enter, function)),
+                            gate.site_of(&event),
+                        );
+                    }
+                }
+                // Also while a dump is being read, when the trace can't be marked.
+                Event::Enter(function)
+                | Event::EnterFrom { function, .. }
+                | Event::Exit(function)
+                    if state.on() && function == gate.stopper() =>
+                {
+                    let is_exit = matches!(event, Event::Exit(_));
+                    let edge = if is_exit { Edge::Exit } else { Edge::Enter };
+                    let call = Some((edge, function));
+                    self.follow_stopper(cpu_buffer, gate, call, gate.site_of(&event));
+                }
+                _ => {}
+            }
+        });
     }
 
     /// Turns recording on or off, while inside, and marks it in this CPU's stream: the mark for "on" is recorded before
@@ -39,9 +75,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
             let mark = Event::Recording { on, cause };
             if on {
+                self.shared.stopper.forget();
+                #[cfg(feature = "duration")]
+                self.rearm_stops();
+                let now = cpu_buffer.now_in_order(&self.port);
+                self.record_in_tables(cpu_buffer, on, now, true);
                 if !state.frozen() {
-                    let now = cpu_buffer.now_in_order(&self.port);
                     cpu_buffer.begin(gate.changes());
+                    cpu_buffer.catch_up_table(now);
                     cpu_buffer.writer.record(now, mark);
                     gate.set_recording(true, false);
                     cpu_buffer.changes.set(gate.changes());
@@ -54,12 +95,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     .off_since
                     .set(cpu_buffer.now_in_order(&self.port));
                 gate.set_recording(false, cause == Cause::Function && self.shared.once.get());
+                let needs_rest = !state.frozen() || cpu_buffer.writer.profile().is_some();
+                let alone = needs_rest && self.wait_for_others(cpu_buffer);
+                let now = cpu_buffer.now_in_order(&self.port);
                 if !state.frozen() {
-                    self.wait_for_others(cpu_buffer);
-                    let now = cpu_buffer.now_in_order(&self.port);
                     cpu_buffer.catch_up(gate.changes(), now);
                     cpu_buffer.writer.record(now, mark);
                 }
+                self.record_in_tables(cpu_buffer, on, now, alone);
             }
         });
         cpu_buffer.switching.store(false, Ordering::Release);
@@ -67,18 +110,21 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
 
     /// Waits until every other CPU has seen the current state of the gate: it has left its hook, or waits there for the
     /// lock that this CPU holds, and will check the gate again. Interrupts are masked, so the wait is short: if a CPU
-    /// was stopped in its hook, the event that it was recording may come after the mark for "off".
-    fn wait_for_others(&self, own: &CpuBuffer<P>) {
+    /// was stopped in its hook, this returns false, and the event that it was recording may come after the mark for
+    /// "off".
+    fn wait_for_others(&self, own: &CpuBuffer<P>) -> bool {
         fence(Ordering::SeqCst);
         let start = self.port.counter_in_order();
+        let mut all = true;
         for cpu_buffer in self
             .cpu_buffers()
             .iter()
             .filter(|cpu_buffer| !core::ptr::eq(*cpu_buffer, own))
         {
             let already = || cpu_buffer.switching.load(Ordering::Acquire);
-            let _ = cpu_buffer.wait_outside(&self.port, start, MASKED_PATIENCE_MS, already);
+            all &= cpu_buffer.wait_outside(&self.port, start, MASKED_PATIENCE_MS, already);
         }
+        all
     }
 
     /// Turns recording on or off.

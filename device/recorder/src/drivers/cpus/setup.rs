@@ -9,6 +9,7 @@ use crate::clock::Rate;
 use crate::config::{CONFIG_VERSION, Config, START_ON};
 use crate::gate::Gate;
 use crate::identity::{build_id_of, functions, mode, retained};
+use crate::profile::Slot;
 use crate::sync::Ordering;
 
 /// Alignment of each CPU's memory in bytes, so that no two CPUs share a cache line.
@@ -76,9 +77,6 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if count as usize > N {
             return Err(Fault::Cpus.of(count as usize));
         }
-        if config.slot_count != 0 && count > 1 {
-            return Err(Fault::ProfileOnCpus.of(config.slot_count as usize));
-        }
         let rate = self.rate(config)?;
         let size = config.buffer_size;
         for value in [config.buffer as usize, size as usize] {
@@ -86,15 +84,19 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 return Err(Fault::CpuBuffers.of(value));
             }
         }
+        self.set_up_stacks(config, count)?;
         for (i, cpu_buffer) in self.cpu_buffers.iter().take(count as usize).enumerate() {
             let buffer = config.buffer.cast::<u8>().wrapping_add(i * size as usize);
+            let first = i * config.slot_count as usize;
             let memory = WriterMemory {
                 buffer: (buffer, size),
+                slots: config.slots.cast::<Slot>().wrapping_add(first),
+                pool: Some(&self.shared.pool),
                 ..WriterMemory::of(config)
             };
-            // SAFETY: the program gives its memory to the recorder, `count` contiguous buffers of this size, and
-            // describes it and its promotions truly. Every CPU calls `current_thread` for itself. There is only one
-            // CPU buffer if there is a table.
+            // SAFETY: the program gives its memory to the recorder, `count` contiguous buffers of this size and as many
+            // arrays of slots, and describes it and its promotions truly. Every CPU calls `current_thread` for itself.
+            // The stacks are set up.
             unsafe {
                 let numbers = (i as u16, functions(config));
                 cpu_buffer

@@ -5,6 +5,7 @@ use kymo_wire::link::SetupError;
 
 use super::control::Handle;
 use super::{Single, SinglePort};
+use crate::by_memory::{self, Memory};
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::hot::{Hot, distance, low};
@@ -80,6 +81,19 @@ impl<P: SinglePort + 'static> Single<P> {
         config: &'static Config,
     ) -> impl Control + use<P> {
         self.handle(hot, config)
+    }
+
+    /// Applies what a debugger requested in `memory`, and stores the state there.
+    pub fn follow_memory(
+        &'static self,
+        hot: &'static Hot,
+        config: &'static Config,
+        memory: &Memory,
+    ) {
+        if self.wake(hot, config) {
+            let is_read = self.is_streaming(hot, config);
+            by_memory::follow(&self.handle(hot, config), memory, is_read);
+        }
     }
 
     /// Executes a command of the program.

@@ -121,7 +121,8 @@ impl<P: SinglePort + 'static> Single<P> {
             self.hook_event(hot, config, parts);
         }
         self.masked(|| {
-            if hot.gate.state().on() && control.settings.happen(control.innermost()) {
+            let state = hot.gate.state();
+            if state.on() && state.enabled() && control.settings.happen(control.innermost()) {
                 self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
         });
@@ -139,6 +140,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             Event::Longjmp(buffer) => {
                 self.masked(|| {
+                    self.writer.forget_stopper();
                     let now = self.now();
                     control.jump(buffer, now, |control, call| {
                         if control.records(call) {
@@ -282,6 +284,8 @@ impl<P: SinglePort + 'static> Single<P> {
                 self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
         });
+        #[cfg(feature = "sums")]
+        self.sum_packets();
     }
 
     /// Updates the running thread by `current_thread`, where the program does not report switches. With the guard set.

@@ -112,6 +112,8 @@ impl<P: SinglePort + 'static> Single<P> {
         self.once.set(gate.restore_sets(config, build_id));
         #[cfg(feature = "duration")]
         self.set_up_duration(hot, config, build_id);
+        #[cfg(feature = "sums")]
+        self.give_sums(crate::sums::of_program());
         Ok(())
     }
 

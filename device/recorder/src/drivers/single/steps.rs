@@ -160,6 +160,8 @@ impl<P: SinglePort + 'static> Driver for Steps<'_, P> {
             false => None,
         };
         single.port.unmask(was);
+        #[cfg(feature = "sums")]
+        single.sum_packets();
         found.unwrap_or(Found::Shut)
     }
 

@@ -71,7 +71,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         caller: usize,
     ) {
         if self.in_hook() {
-            return self.aside(port, gate, edge.of(function, caller));
+            let frame = edge.frame(port.stack(), caller);
+            return self.aside(port, gate, edge.of(function, caller), frame);
         }
         self.enter(port);
         let state = gate.state();
@@ -136,6 +137,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             // The ends of the calls show where the jump led.
             Event::Setjmp(buffer) => control.set_jump(buffer),
             Event::Longjmp(buffer) => {
+                self.writer.forget_stopper();
                 let now = self.advance(now);
                 control.jump(buffer, now, |control, call| {
                     self.end_call(control, call, now);

@@ -7,7 +7,7 @@
 use kymo_wire::event::EventId;
 use kymo_wire::link::Mode;
 
-use super::{ThreadBuffer, ThreadPort};
+use super::{Frame, ThreadBuffer, ThreadPort};
 use crate::Event;
 use crate::encode::Stream;
 use crate::gate::Gate;
@@ -24,7 +24,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         let state = gate.state();
         if state.open() {
             self.owned.written();
-            self.recover(port.now());
+            self.recover(self.first_pending().unwrap_or_else(|| port.now()));
             self.go_outside();
             self.hook(port, gate, event);
         } else {
@@ -40,7 +40,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     /// caller is `sure` that the hook will not continue.
     pub fn return_by(&self, port: &P, gate: &Gate, sure: bool) {
         let there = self.inside.load(Ordering::Relaxed);
-        if there.is_null() || !(sure || port.has_left(there)) {
+        let (stack, caller) = (port.stack(), 0);
+        if there.is_null() || !(sure || port.has_left(there, Frame { stack, caller })) {
             return;
         }
         self.enter(port);
@@ -49,10 +50,21 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             return;
         }
         self.owned.written();
-        let now = port.now();
+        let now = self.first_pending().unwrap_or_else(|| port.now());
         self.recover(now);
         self.writer.stream().begin_empty(now);
         self.leave(port, gate);
+    }
+
+    /// The time of the first event in the side buffer: of the handler that jumped, or of what came between its jump and
+    /// the hook that was certain of it.
+    fn first_pending(&self) -> Option<u64> {
+        let taken = self.side.taken.load(Ordering::Relaxed) as usize;
+        let slots = self.side.events.iter().zip(&self.side.filled);
+        let filled = slots
+            .take(taken)
+            .filter(|(_, filled)| filled.load(Ordering::Relaxed));
+        filled.map(|(event, _)| event.get().0).min()
     }
 
     /// Recovers the stream of a hook that will not continue.
@@ -155,6 +167,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         stream.isr_depth.set(0);
         stream.miss();
         stream.belong_to(thread as usize);
+        self.writer.forget_stopper();
         #[cfg(feature = "duration")]
         self.restart_calls();
         if let Some(table) = self.writer.profile() {

@@ -57,6 +57,42 @@ fn instructions_behind_a_loss_are_certain_where_it_is_seen_what_runs() {
 }
 
 #[test]
+fn a_tail_call_of_a_function_found_behind_a_loss_is_not_of_those_open_before() {
+    let info = TraceInfo {
+        unit: TimeUnit::Instructions,
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    let row = |kind, time, function: FunctionId| {
+        Row::new(kind, Time(time), StreamId(0)).function(Some(function))
+    };
+    trace.enter(0, A).gap(10);
+    let found = certain(
+        &mut trace,
+        &[
+            row(RowKind::Enter, 10, B).found(true),
+            row(RowKind::Exit, 20, B),
+            row(RowKind::Enter, 20, C),
+            row(RowKind::Exit, 60, C),
+            // A goes on, and calls C itself.
+            row(RowKind::Other, 60, A),
+            row(RowKind::Enter, 65, C),
+            row(RowKind::Exit, 70, C),
+            row(RowKind::Exit, 75, A),
+        ],
+    );
+    assert_eq!(
+        found,
+        [
+            (Some(B), 10, 10),
+            (Some(C), 40, 40),
+            (Some(C), 5, 5),
+            (Some(A), 25, 75)
+        ]
+    );
+}
+
+#[test]
 fn a_call_that_is_found_open_is_not_whole() {
     let mut trace = Trace::with(&TraceInfo::default(), Options::default());
     let row = Row::new(RowKind::Enter, Time(5), StreamId(0)).function(Some(A));

@@ -1,5 +1,7 @@
 //! Threads with several streams, and streams of several threads.
 
+use kymo_event::Tid;
+
 use super::*;
 
 /// Two machines have processors of the same numbers, and their traces end when they end.
@@ -186,4 +188,61 @@ fn a_thread_that_waits_keeps_its_calls_open_until_the_end_of_the_trace() {
         });
         assert_eq!(trace.printed, [&before[..], &open].concat());
     }
+}
+
+/// A program can have many thousand threads, each with a stream and losses of its own.
+#[test]
+fn a_loss_concerns_the_states_of_its_stream_alone() {
+    let stream = |thread| StreamInfo {
+        thread: Some(ThreadId(thread)),
+        ..StreamInfo::default()
+    };
+    let info = TraceInfo {
+        streams: (0..100).map(stream).collect(),
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.cpu = None;
+    for thread in 0..100 {
+        trace.stream = thread;
+        trace.thread(thread).enter(i64::from(thread), A);
+    }
+    trace.stream = 7;
+    trace.thread(7).gap(200);
+    assert_eq!(trace.calls.states_of(StreamId(7)).len(), 1);
+    trace.stream = 8;
+    trace.thread(8).exit(210, A);
+    assert_eq!(trace.calls.in_gap, [StreamId(7)]);
+    trace.stream = 7;
+    trace.thread(7).exit(220, A);
+    assert_eq!(trace.calls.in_gap, []);
+    let printed = trace.finish();
+    let doubtful = printed.iter().filter(|line| line.contains("doubtful"));
+    assert_eq!(doubtful.count(), 1, "{printed:?}");
+}
+
+/// Nothing records the end of a thread; that a later one has its number shows that it has ended.
+#[test]
+fn a_thread_whose_number_a_later_one_has_is_not_charged_to_the_end() {
+    let mut info = TraceInfo {
+        streams: vec![StreamInfo {
+            without_switches: true,
+            ..StreamInfo::default()
+        }],
+        ..TraceInfo::default()
+    };
+    let first = info.identities.thread(SpaceId(0), Tid(7));
+    let second = info.identities.new_thread(SpaceId(0), Tid(7));
+    let mut trace = Trace::with(&info, Options::default());
+    trace.calls.learn(&info);
+    trace.thread(first.0).enter(0, A).enter(10, B).exit(20, B);
+    trace.thread(second.0).enter(100, C).exit(200, C);
+    let mut printed = trace.finish();
+    printed.retain(|line| !line.starts_with(['+', '-']));
+    let ends = [
+        "0 B0 10-20 10/10",
+        "1 C0 100-200 100/100",
+        "0 A0 0-20 20/10 open",
+    ];
+    assert_eq!(printed, ends);
 }

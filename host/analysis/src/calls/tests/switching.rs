@@ -1,5 +1,6 @@
 //! Code that switches threads: it enters as one and leaves as the other.
 
+use super::super::threads::SKEW;
 use super::*;
 
 #[test]
@@ -111,4 +112,199 @@ fn a_thread_without_a_processor_may_have_been_in_a_loss_elsewhere_before() {
     assert_eq!(certain_behind_a_late_loss(true), [Some(Duration(100))]);
     // Of a processor that was not heard of before, the loss may have begun at any time.
     assert_eq!(certain_behind_a_late_loss(false), [Some(Duration(0))]);
+}
+
+/// A trace can have a hundred thousand threads and as many losses.
+#[test]
+fn losses_walk_only_through_threads_with_open_calls() {
+    let mut trace = Trace::new();
+    let mut time = 0;
+    for thread in 1..=100 {
+        trace.switch(time, thread).enter(time + 1, A);
+        if thread != 7 {
+            trace.exit(time + 2, A);
+        }
+        time += 10;
+    }
+    trace.gap(time);
+    // Thread 7, which waits in a call, and thread 100, which has the processor.
+    assert_eq!(trace.calls.exposed.len(), 2);
+    // A thread that comes back is open to the next loss.
+    trace.switch(time + 1, 50).enter(time + 2, B);
+    trace.switch(time + 3, 51).gap(time + 10);
+    trace.switch(time + 20, 50).exit(time + 21, B);
+    let lossy: Vec<_> = trace.finish();
+    assert!(
+        lossy
+            .iter()
+            .any(|line| line.contains("B0") && line.contains("doubtful")),
+        "{lossy:?}"
+    );
+}
+
+/// The streams of two processors can have equal times; either can come first.
+#[test]
+fn a_thread_that_moves_within_a_tick_keeps_its_time() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+    // It runs until 100 there, and until 110 on the other.
+    trace.cpu(0).push(100, EventKind::SwitchedIn).enter(100, B);
+    trace.cpu(1).push(100, EventKind::SwitchedOut);
+    trace.cpu(0).exit(104, B).exit(110, A);
+    let printed = trace.finish();
+    let ends: Vec<_> = printed.iter().filter(|line| line.contains('-')).collect();
+    assert!(
+        ends.contains(&&"0 B0 100-104 4/4".to_owned()),
+        "{printed:?}"
+    );
+    assert!(
+        ends.contains(&&"0 A0 0-110 110/106".to_owned()),
+        "{printed:?}"
+    );
+}
+
+impl Trace {
+    /// The ends of calls, in order.
+    fn ends_of_calls(&mut self) -> Vec<String> {
+        let mut printed = self.finish();
+        printed.retain(|line| !line.starts_with(['+', '-']));
+        printed
+    }
+}
+
+/// The clocks of the processors differ: the switch from the thread comes behind the switch to it.
+#[test]
+fn a_thread_that_moves_to_a_clock_that_is_behind_keeps_its_time() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+    trace.cpu(0).push(1_000, EventKind::SwitchedIn);
+    trace.enter(1_010, B).exit(1_015, B).enter(1_020, B);
+    trace.cpu(1).push(1_040, EventKind::SwitchedOut);
+    trace.cpu(0).exit(1_050, B);
+    trace.exit(1_100, A).enter(1_200, C).exit(1_300, C);
+    let ends = [
+        "0 B0 1010-1015 5/5",
+        "0 B0 1020-1050 30/30",
+        "0 A0 0-1100 1100/1065",
+        "0 C0 1200-1300 100/100",
+    ];
+    assert_eq!(trace.ends_of_calls(), ends);
+}
+
+/// What shows the thread on its earlier processor may come later.
+#[test]
+fn a_call_that_ends_before_its_thread_is_seen_to_have_moved_is_in_doubt() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+    trace.enter(50, B);
+    trace.cpu(0).push(1_000, EventKind::SwitchedIn);
+    trace.exit(1_010, B);
+    trace.cpu(1).push(1_020, EventKind::SwitchedOut);
+    trace.cpu(0).exit(1_100, A);
+    let ends = [
+        "0 B0 50-1010 960/960 doubtful",
+        "0 A0 0-1100 1100/140 doubtful",
+    ];
+    assert_eq!(trace.ends_of_calls(), ends);
+}
+
+/// The switch from the thread is not there: it may have left its earlier processor at any time.
+#[test]
+fn a_thread_that_was_not_seen_to_leave_its_processor_puts_its_calls_in_doubt() {
+    let long = SKEW.0.cast_signed() + 1_000;
+    for late in [false, true] {
+        let mut trace = Trace::new();
+        trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+        trace.enter(10, B).exit(30, B);
+        trace.cpu(0).push(1_000, EventKind::SwitchedIn);
+        match late {
+            // Another thread is seen on that processor.
+            true => trace.cpu(1).thread(2).push(2_000, EventKind::SwitchedIn),
+            false => trace.enter(long, C),
+        };
+        trace.cpu(0).thread(1);
+        if !late {
+            trace.exit(long + 10, C);
+        }
+        let end = 2 * long;
+        trace.exit(end, A);
+        let sure = trace.profile.row(Callee::Function(A)).map(|it| it.total);
+        assert_eq!(sure, Some(Duration(30)), "{late}");
+        let ends = trace.ends_of_calls();
+        let last = ends.last().cloned().unwrap_or_default();
+        assert!(last.ends_with("doubtful"), "{ends:?}");
+    }
+}
+
+/// A thread's call is found to have ended behind a loss that its earlier processor reports later.
+#[test]
+fn a_missing_exit_is_certain_up_to_the_thread_s_last_switch_alone() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(5, A);
+    trace.push(30, EventKind::SwitchedOut);
+    // It was back in between, and returned.
+    trace.cpu(0).push(100, EventKind::SwitchedIn);
+    let ago = Duration(115);
+    trace.push(120, EventKind::Gap(Gap::MissingExit { ago }));
+    trace.enter(120, B).exit(130, B);
+    let sure = trace.profile.row(Callee::Function(A)).map(|it| it.total);
+    assert_eq!(sure, Some(Duration(25)));
+    let ends = ["0 A0 5-120 45/45 lost doubtful", "0 B0 120-130 10/10"];
+    assert_eq!(trace.ends_of_calls(), ends);
+}
+
+/// The first processor can have other events of the thread at the time of the move.
+#[test]
+fn events_on_the_earlier_processor_in_the_tick_of_a_move_are_before_it() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+    trace.cpu(0).push(100, EventKind::SwitchedIn);
+    trace.cpu(1).enter(100, B).exit(100, B);
+    trace.push(100, EventKind::Other);
+    trace.push(100, EventKind::SwitchedOut);
+    trace.cpu(0).exit(110, A).enter(120, C).exit(130, C);
+    let mut printed = trace.finish();
+    printed.retain(|line| !line.starts_with(['+', '-']));
+    let ends = [
+        "0 B0 100-100 0/0",
+        "0 A0 0-110 110/110",
+        "0 C0 120-130 10/10",
+    ];
+    assert_eq!(printed, ends);
+}
+
+/// It comes back to the first processor at once.
+#[test]
+fn a_thread_that_moves_there_and_back_within_a_tick_stays() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+    trace.cpu(0).push(100, EventKind::SwitchedIn);
+    trace.push(100, EventKind::SwitchedOut);
+    trace.cpu(1).push(100, EventKind::SwitchedOut);
+    trace.push(100, EventKind::SwitchedIn);
+    trace.enter(105, B).exit(108, B).exit(110, A);
+    let mut printed = trace.finish();
+    printed.retain(|line| !line.starts_with(['+', '-']));
+    assert_eq!(printed, ["0 B0 105-108 3/3", "0 A0 0-110 110/107"]);
+}
+
+/// The events that show it on the first processor until then come later.
+#[test]
+fn a_call_that_ends_in_the_tick_of_a_move_is_in_doubt() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn);
+    trace.enter(0, A).enter(10, B).enter(90, C);
+    trace.cpu(0).push(100, EventKind::SwitchedIn);
+    trace.exit(100, C).exit(100, B);
+    trace.cpu(1).push(100, EventKind::SwitchedOut);
+    trace.cpu(0).enter(100, C).exit(105, C).exit(110, A);
+    let mut printed = trace.finish();
+    printed.retain(|line| !line.starts_with(['+', '-']));
+    let ends = [
+        "0 C0 90-100 10/10 doubtful",
+        "0 B0 10-100 90/80 doubtful",
+        "0 C0 100-105 5/5",
+        "0 A0 0-110 110/15 doubtful",
+    ];
+    assert_eq!(printed, ends);
 }

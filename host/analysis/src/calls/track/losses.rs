@@ -33,6 +33,25 @@ pub(in crate::calls) struct Turn {
     ran: i64,
     /// When the previous period began.
     before: Option<Time>,
+    /// The time of the last event of the thread's earlier processor, if the thread was not seen to leave that.
+    pub unseen: Option<Time>,
+}
+
+impl Turn {
+    /// Whether it began behind `time`.
+    pub fn is_behind(&self, time: Time) -> bool {
+        self.since.is_some_and(|since| since > time)
+    }
+
+    /// Whether it began at `time`.
+    pub fn began(&self, time: Time) -> bool {
+        self.since == Some(time)
+    }
+
+    /// Adds `passed` nanoseconds to the run time before it.
+    pub fn ran_before(&mut self, passed: i64) {
+        self.ran = self.ran.saturating_add(passed);
+    }
 }
 
 impl Track {
@@ -42,7 +61,33 @@ impl Track {
             since: Some(time),
             ran: self.ran,
             before: self.turn.since,
+            unseen: None,
         };
+    }
+
+    /// Whether its period with this processor began at `time`, and it was not seen to leave the earlier one.
+    pub fn came_unseen(&self, time: Time) -> bool {
+        self.turn.began(time) && self.turn.unseen.is_some()
+    }
+
+    /// Whether its innermost call began before it got its processor.
+    pub fn is_in_earlier_call(&self) -> bool {
+        let innermost = self.frames.last();
+        innermost.is_some_and(|frame| self.turn.since.is_some_and(|since| frame.begin < since))
+    }
+
+    /// Puts the calls in doubt that were open when it got its processor, if it was not seen to leave the earlier one:
+    /// it may have left that at any time since then.
+    pub fn doubt_unseen(&mut self) {
+        if let Some(from) = self.turn.unseen.take() {
+            self.doubt_elsewhere(from);
+        }
+    }
+
+    /// Whether a loss of a processor's events leaves the track as it is: it has no processor, no call is open, and
+    /// none was when recording was turned off.
+    pub fn is_indifferent_to_loss(&self) -> bool {
+        self.on.is_none() && self.frames.is_empty() && self.off.is_empty()
     }
 
     /// Handles events of another processor that are missing since `from`: puts in doubt the calls that were open when
@@ -69,7 +114,12 @@ impl Track {
     pub fn doubt_loss(&mut self) {
         self.outer = Outer::default();
         // Outer calls have been in doubt for longer.
-        for index in 0..self.lost.len() {
+        // Only walks in instructions keep what was seen.
+        let seen = match self.in_instructions {
+            true => self.lost.len(),
+            false => 0,
+        };
+        for index in 0..seen {
             let own = self.own_time(index, self.ran);
             if let Some(lost) = self.lost.get_mut(index)
                 && let Some(seen) = lost.seen.take()
@@ -120,6 +170,30 @@ impl Track {
     pub fn find_open(&mut self) {
         if let Some(frame) = self.frames.last_mut() {
             frame.marks.set(Marks::FOUND);
+        }
+    }
+
+    /// Whether a call that begins now may not be the innermost call's, which was open when events were lost: that one
+    /// has not executed an instruction since it was seen. A tail call of a function that was found open begins so.
+    pub fn has_unsure_caller(&self) -> bool {
+        let index = self.frames.len().checked_sub(1);
+        let lost = index.and_then(|index| Some((index, self.lost.get(index)?)));
+        self.in_instructions
+            && lost.is_some_and(|(index, lost)| {
+                let own = self.own_time(index, self.ran);
+                lost.seen.is_none_or(|seen| seen >= own)
+            })
+    }
+
+    /// Whether calls that begin now need [`has_unsure_caller`](Self::has_unsure_caller).
+    pub fn may_have_unsure_callers(&self) -> bool {
+        self.in_instructions && !self.lost.is_empty()
+    }
+
+    /// Marks the innermost call as one whose caller is not certain.
+    pub fn doubt_caller(&mut self) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.marks.set(Marks::UNSURE_CALLER);
         }
     }
 

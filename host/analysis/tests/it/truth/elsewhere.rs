@@ -1,4 +1,4 @@
-//! Threads that may have run on a processor whose events were lost, while their own processor's were not.
+//! Threads that may have run on a CPU with lost events, while their own CPU's events were not lost.
 
 use std::collections::HashSet;
 
@@ -9,14 +9,13 @@ use proptest::test_runner::RngSeed;
 
 use super::{Action, Call, Machine, alone, lose, printed};
 
-/// Actions among which many are switches of threads.
+/// Random actions, many of them switches of threads.
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let what = prop_oneof![3 => 0u8..100, 1 => Just(95)];
     prop::collection::vec((what, any::<u8>(), 0u8..20), 1..400)
 }
 
-/// Losses as some sources report them: just before the next event of the stream. Each event with the beginning of the loss,
-/// if it is one.
+/// Moves each gap to the position just before the next event of its stream, where some sources report it.
 fn late(events: &[Event]) -> Vec<Event> {
     let mut late: Vec<Event> = Vec::new();
     let mut waiting: Vec<Event> = Vec::new();
@@ -33,7 +32,7 @@ fn late(events: &[Event]) -> Vec<Event> {
     late
 }
 
-/// The calls that return, each with the number of the event at which it does.
+/// The calls that return, each with the index of the event at which it does.
 fn returned(events: &[Event]) -> Vec<(usize, End)> {
     let mut calls = Calls::new(&TraceInfo::default(), Options::default());
     let mut ends = Vec::new();
@@ -50,7 +49,7 @@ fn truth(machine: &Machine) -> HashSet<Call> {
     machine.truth.iter().copied().map(alone).collect()
 }
 
-/// Threads that leave their processor by the switch to another one alone.
+/// Removes the switch-out of a thread if a switch to another one follows at the same time.
 fn without_switches_out(events: &[Event]) -> Vec<Event> {
     let is_followed = |at: usize| {
         let event = &events[at];
@@ -65,8 +64,8 @@ fn without_switches_out(events: &[Event]) -> Vec<Event> {
     kept.map(|at| events[at].clone()).collect()
 }
 
-// The same cases each time: about one trace in 50,000 has a handler that began in a loss and never ends, and a thread that is
-// switched to within it is charged with its time without doubt.
+// The cases are the same in each run: in about one trace of 50,000 a handler begins in a loss and never ends, and a
+// thread that is switched to within it is charged with the handler's time without doubt.
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 8_000,
@@ -85,7 +84,7 @@ proptest! {
         let truth = truth(&machine);
         let events = late(&lose(&machine.events, &losses));
         for (number, end) in returned(&events) {
-            // What ended before the report is not marked any more.
+            // A call that ended before the gap was reported is not marked.
             let is_reported = events.iter().enumerate().all(|(at, event)| {
                 let begins = matches!(event.kind, EventKind::Gap(_)).then_some(event.time);
                 at < number || begins.is_none_or(|begins: Time| begins > end.time)
@@ -93,7 +92,7 @@ proptest! {
             if is_reported && !end.doubt.any() {
                 prop_assert!(truth.contains(&alone(printed(&end))), "{end:?}");
             }
-            // Of one and the same call, what is certain is no more than it took.
+            // The certain time of a call is at most its real time.
             let same = machine.truth.iter().find(|call| {
                 (call.callee, call.begin, call.end) == (end.callee, end.begin.unwrap_or_default(), end.time)
             });

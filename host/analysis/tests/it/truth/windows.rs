@@ -1,4 +1,4 @@
-//! Parts of a trace behind losses, held against the same part of the whole.
+//! Parts of a trace after losses, compared with the same part of the complete trace.
 
 use kymo_analysis::by_wall::ByWall;
 use kymo_analysis::calls::{Callee, Calls, Counts, Options, Step};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Machine, actions, lose};
 
-/// The profile of what lies behind `begin`, on processors or by the wall, and what was counted there.
+/// The profile of the events after `begin`, in CPU time or wall time, and the counts there.
 fn window(events: &[Event], begin: Time, is_wall: bool) -> (Profile, Counts) {
     let mut calls = Calls::new(&TraceInfo::default(), Options::default());
     let mut profile = Profile::new();
@@ -66,7 +66,7 @@ proptest! {
             };
             prop_assert!(row.count <= whole.count, "{row:?} {whole:?}");
             prop_assert!(row.total <= whole.total && row.self_time <= whole.self_time, "{row:?} {whole:?}");
-            // What happened behind the last event that is left is not in any bound. Upper bounds are of times on processors.
+            // Bounds do not include what happened after the last remaining event. Upper bounds exist only for CPU time.
             let most = |most: Option<Duration>| most.filter(|_| !is_wall);
             if events.last() == machine.events.last() {
                 prop_assert!(bounds.count(&row).is_none_or(|most| whole.count <= most), "{row:?} {whole:?}");

@@ -90,6 +90,8 @@ pub struct Writer<'a> {
     width: usize,
     /// Whether durations are wall times.
     by_wall: bool,
+    /// Whether durations are wall times, requested or not.
+    is_wall: bool,
     /// Whether times are derived from durations, because the trace has none.
     untimed: bool,
     line: Vec<u8>,
@@ -111,6 +113,7 @@ impl<'a> Writer<'a> {
             palette,
             layout: args.format,
             by_wall: args.wall,
+            is_wall: args.wall || info.wall_times,
             names,
             width: threads.widest().clamp(6, WIDEST),
             threads,
@@ -135,7 +138,7 @@ impl<'a> Writer<'a> {
                     TimeUnit::Nanoseconds => "BEGIN [s]".to_owned(),
                     unit => format!("[{}]", unit.suffix()),
                 },
-                if self.by_wall { "WALL" } else { "DURATION" },
+                if self.is_wall { "WALL" } else { "DURATION" },
                 "SELF",
                 "THREAD",
                 "ENDED",
@@ -251,7 +254,7 @@ impl<'a> Writer<'a> {
             .member("wall_ns", end.wall)
             .member("doubtful", end.doubt.any())
             .member("clipped", end.clipped);
-        if self.by_wall {
+        if self.is_wall {
             object.member("by_wall", true);
         }
         if self.untimed {

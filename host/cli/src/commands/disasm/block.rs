@@ -1,4 +1,4 @@
-//! The lines of a block of instructions.
+//! Formats the lines of a block of instructions.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use crate::hardware::part::Addresses;
 use crate::hardware::program::{Place, Programs};
 use crate::render::escape::escape_from;
 
-/// The lines of a block.
+/// Formatted lines of a block of instructions.
 #[derive(Debug)]
 pub struct Block {
-    /// Its file; empty if it is in none.
+    /// Path of the block's file; empty if it is in none.
     pub file: Rc<str>,
-    /// Its lines. Of JSON, each without the members that its thread gives.
+    /// Its lines. A line of JSON lacks the members at its begin, which depend on offset and thread.
     pub text: Vec<u8>,
 }
 
-/// Writes the lines of blocks.
+/// Formats blocks as text or JSON.
 #[derive(Debug)]
 pub struct Writer {
     programs: Programs,
@@ -32,19 +32,19 @@ pub struct Writer {
     format: Format,
     has_source: bool,
     disassembler: Disassembler,
-    /// Files that blocks name, each once, so that they compare by pointer.
+    /// Paths of files, each stored once, so that they can be compared by pointer.
     files: HashMap<String, Rc<str>>,
     line: String,
 }
 
-/// In which column the function begins.
+/// Column at which the function begins.
 const FUNCTION: usize = 76;
 
-/// In which column file and line begin.
+/// Column at which file and line begin.
 const SOURCE: usize = 108;
 
 impl Writer {
-    /// Writes lines of instructions at these addresses.
+    /// Creates a writer for the instructions at `addresses`.
     pub fn new(programs: Programs, addresses: Addresses, format: Format, has_source: bool) -> Self {
         Writer {
             programs,
@@ -67,7 +67,7 @@ impl Writer {
         &mut self.programs
     }
 
-    /// The lines of a range.
+    /// Formats the instructions of a range.
     pub fn block(&mut self, code: Scene<'_>, range: &Range) -> Block {
         let mut block = Block {
             file: Rc::default(),
@@ -124,7 +124,7 @@ impl Writer {
         {
             pad(line, SOURCE);
             let start = line.len();
-            // The file without its directories, which may be of any system.
+            // The file name without directories. The path may be that of another system.
             let file = location.file.rsplit(['/', '\\']).next().unwrap_or_default();
             let _ = match location.line {
                 Some(number) => write!(line, "{file}:{number}"),
@@ -177,7 +177,7 @@ impl Writer {
     }
 }
 
-/// Fills a line up to a column, with two spaces at least.
+/// Pads a line up to a column, with two spaces at least.
 fn pad(line: &mut String, column: usize) {
     line.push_str("  ");
     while line.len() < column {

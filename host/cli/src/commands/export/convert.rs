@@ -252,7 +252,7 @@ impl Select for Wanted<'_> {
     }
 }
 
-/// Reports on stderr what was written, and how it differs from the source.
+/// Reports the written records on stderr, and the differences from the source.
 fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
     for remark in &summary.unused {
         context.warn(remark);

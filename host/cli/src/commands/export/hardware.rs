@@ -58,10 +58,9 @@ pub fn run(
 ) -> Result<ExitCode, Report> {
     let (part, code) = args.filter.part_of_counts("this format")?;
     let binaries = &args.input.ctf.binaries;
-    let mut opened = hardware::open(args.input.path(), binaries, &args.symbols.elf, true)?;
+    let mut opened = hardware::open(args.input.path(), binaries, &args.symbols, true)?;
     part.sources.choose(&mut opened.buffers)?;
-    let extra = args.symbols.load(&Default::default(), context)?;
-    let mut programs = Programs::new(&opened, extra);
+    let mut programs = Programs::new(&mut opened);
     let (counted, findings) = counting::count(&opened, &part, DecodeArgs::default(), context)?;
     let addresses = code.addresses(&opened, &mut programs)?;
     let mut text = Vec::new();
@@ -159,7 +158,7 @@ struct Source {
     lines: BTreeMap<u32, u64>,
     /// The line of each function, and its number of entries.
     functions: BTreeMap<String, (u32, u64)>,
-    /// Per line: how often each of its branches was taken and not taken; `None` if it was never executed.
+    /// Per line: executions in which each of its branches was taken and not taken; `None` for one never executed.
     branches: BTreeMap<u32, Vec<Option<(u64, u64)>>>,
 }
 
@@ -353,8 +352,8 @@ fn whole(run: &Run) -> Range {
     }
 }
 
-/// The text format of AutoFDO: how many ranges, each `FIRST-LAST:COUNT`; how many sampled addresses (none); how many
-/// branches, each `FROM->TO:COUNT`; then the binary, in comments.
+/// Writes the text format of AutoFDO: the number of ranges, each `FIRST-LAST:COUNT`; the number of sampled addresses
+/// (0); the number of branches, each `FROM->TO:COUNT`; then the binary, in comments.
 fn write_autofdo(profiles: &Profiles, out: &mut dyn Write) -> std::io::Result<()> {
     for (program, profile) in profiles.values() {
         writeln!(out, "{}", profile.ranges.len())?;

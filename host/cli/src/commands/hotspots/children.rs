@@ -1,5 +1,7 @@
-//! Hot functions with what they called, as `perf report --children` has them where there are call chains: the whole path is
-//! known here, so that every call is counted whole. Where trace is missing, counts are lower bounds, as those of `kymo report`.
+//! `kymo hotspots --children`: functions with the instructions of their callees, as in `perf report --children`.
+//!
+//! perf derives these from sampled call chains. Hardware trace has the whole path, so every call counts completely.
+//! Where trace is missing, counts are lower bounds, as in `kymo report`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use kymo_analysis::replay::{Options, Replay};
 use kymo_analysis::titles;
 use kymo_event::{Addr, Batch, Duration, TraceInfo, Wanted};
 use kymo_export::json::Object;
+use kymo_read::OpenOptions;
 use kymo_symbols::Symbols;
 
 use super::Args;
@@ -24,29 +27,29 @@ use crate::input::{Trace, name_of, refused};
 use crate::render::table::{Align, Table};
 use crate::render::unit;
 
-/// A function, and what ran in it.
+/// Counts of one function.
 struct Line {
     function: String,
     file: String,
     calls: u64,
-    /// Calls with those that may be missing; `None` if it is not known how many these are.
+    /// Upper bound on the number of calls; `None` if the number of missing calls is unknown.
     calls_max: Option<u64>,
     total: Share,
     own: Share,
 }
 
-/// What ran in a function.
+/// Instructions or time of a function, with bounds.
 struct Share {
-    /// At least so much, ...
+    /// Lower bound.
     least: u64,
-    /// ... at most so much, if that is known ...
+    /// Upper bound, if known.
     most: Option<u64>,
-    /// ... and whether it may be more.
+    /// Whether the value may be above `least`.
     is_at_least: bool,
 }
 
 impl Share {
-    /// Its number, marked as in `kymo report`.
+    /// Formats the lower bound, with the same mark (`≥`) as in `kymo report`.
     fn cell(&self) -> String {
         match self.is_at_least {
             true => format!("≥{}", self.least),
@@ -55,17 +58,20 @@ impl Share {
     }
 }
 
-/// Prints functions by what ran in them and in what they called.
+/// Prints the functions with the largest total (self and callees) first.
 ///
 /// # Errors
 /// When the input can't be read.
 pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let path = &args.hardware.input;
-    let options = open_options(
-        &args.hardware.binaries,
-        &args.symbols.elf,
-        context.open_options(Wanted::Meaning),
-    );
+    let options = OpenOptions {
+        symbols: args.symbols.files(),
+        ..open_options(
+            &args.hardware.binaries,
+            &args.symbols.elf,
+            context.open_options(Wanted::Meaning),
+        )
+    };
     let source = kymo_read::open(path, &options).map_err(|error| refused(&error))?;
     if source.info().format != kymo_read::coresight::FORMAT {
         let report = Report::new(format_args!("{} has no hardware trace", path.display()));
@@ -150,7 +156,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
     trace.verdict()
 }
 
-/// The functions of a profile, with names, files and bounds.
+/// Collects the functions of a profile, with names, files and bounds.
 fn lines(
     info: &TraceInfo,
     symbols: &Arc<Symbols>,
@@ -179,7 +185,7 @@ fn lines(
             Callee::Interrupt(id) => titles::interrupt(identities, id),
             Callee::Unknown => "(unknown)".to_owned(),
         };
-        // A call that began before what was recorded took nobody knows how long.
+        // The duration of a call that began before the recording is unknown, so the function has no upper bound.
         let whole = row.without_time() == 0;
         let share = |least: Duration, most: Option<Duration>| {
             let most = most.filter(|_| whole);

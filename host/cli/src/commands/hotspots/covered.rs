@@ -1,4 +1,4 @@
-//! `kymo hotspots --coverage`: how much of each function ran.
+//! `kymo hotspots --coverage`: instruction, line and branch coverage of each function.
 
 use kymo_export::json::Object;
 
@@ -11,7 +11,7 @@ use crate::hardware::part::{Addresses, CodeArgs};
 use crate::hardware::program::Programs;
 use crate::render::table::{Align, Table};
 
-/// Prints the functions of all binaries of which something ran, at most `number` of them.
+/// Prints at most `number` functions of the binaries that executed.
 pub fn print(
     counted: &[Counted<'_>],
     programs: &mut Programs,
@@ -30,7 +30,7 @@ pub fn print(
                 .map(move |function| (covered, function))
         })
         .collect();
-    // What ran comes first, by how much of it did not.
+    // Executed functions first, those with the most instructions not executed at the top.
     rows.sort_by_key(|(_, function)| {
         let (ran, all) = function.instructions;
         (ran == 0, std::cmp::Reverse(all - ran))

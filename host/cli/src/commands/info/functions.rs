@@ -1,26 +1,26 @@
-//! The events of a source as a summary counts them, and the functions that they name.
+//! Source adapter for `kymo info`: collects the functions that events name.
 
 use kymo_analysis::arrange::Arrange;
 use kymo_analysis::replay::Window;
 use kymo_event::{Batch, FunctionId, TraceInfo};
 use kymo_read::{ReadError, Source};
 
-/// Passes events on, with the times that tables and exports give them, and remembers the functions that they name.
+/// Passes events on, with the same times as in tables and exports, and marks the functions of calls.
 pub struct Functions<'a> {
     source: &'a mut dyn Source,
-    /// Moves what was recorded while a clock was ahead.
+    /// Moves events that were recorded while a clock was ahead.
     arrange: Arrange,
-    /// What the source gave last, if it has to be arranged.
+    /// Last batch of the source, if its clock stepped back.
     found: Batch,
-    /// By [`FunctionId`].
+    /// Functions of calls, indexed by [`FunctionId`].
     met: Vec<bool>,
     ended: bool,
-    /// Why nothing more can be read, once that is so.
+    /// Error of the source, returned after the last batch.
     failed: Option<ReadError>,
 }
 
 impl<'a> Functions<'a> {
-    /// Those of a source, of which nothing has been read.
+    /// Wraps a source from which nothing has been read.
     pub fn of(source: &'a mut dyn Source) -> Self {
         Self {
             source,
@@ -32,12 +32,12 @@ impl<'a> Functions<'a> {
         }
     }
 
-    /// The functions that were met, by their ids.
+    /// Whether each function had a call, indexed by [`FunctionId`].
     pub fn met(self) -> Vec<bool> {
         self.met
     }
 
-    /// Arranges what the source gave, which has a clock that stepped back.
+    /// Arranges the events of a batch from a source whose clock stepped back.
     fn arrange(&mut self, batch: &mut Batch) {
         std::mem::swap(&mut self.found, batch);
         batch.clear();

@@ -1,4 +1,4 @@
-//! `kymo info PROGRAM`: are there hooks in it, and what answers them when it runs?
+//! `kymo info PROGRAM`: the instrumentation hooks of a program, and the code that implements them at run time.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -17,10 +17,10 @@ use crate::render::escape::escaped;
 use crate::render::palette::Palette;
 use crate::render::table::{Align, Table};
 
-/// So many libraries are looked at.
+/// Limit on the number of libraries examined.
 const MOST_LIBRARIES: usize = 500;
 
-/// What answers the calls of a hook when the program runs.
+/// Implementation of a hook at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     /// Kymo's recorder in the file.
@@ -33,11 +33,11 @@ enum Answer {
         recorder: bool,
         empty: bool,
     },
-    /// The program that loads this library; if it has none, the library named.
+    /// The program that loads this library; if that has no such hook, the library named here.
     Loader(Option<PathBuf>),
     /// A library that is not on this machine.
     Unknown,
-    /// Nothing: no-ops stay no-ops.
+    /// Nothing: the no-ops at function entries are never patched.
     Nothing,
 }
 
@@ -91,19 +91,19 @@ impl Answer {
     }
 }
 
-/// A program, and what answers its hooks.
+/// A program with its hooks and their implementations.
 struct Program {
     name: String,
     file: Instrumentation,
     answers: Vec<(Hook, Answer)>,
-    /// Libraries that were not found.
+    /// Names of libraries that were not found.
     missing: Vec<String>,
 }
 
-/// Shows what is known of a program's hooks; false if `path` is no program.
+/// Shows the hooks of a program; returns false if `path` is no program.
 ///
 /// # Errors
-/// When the file is damaged or cannot be read, or the result not be written.
+/// When the file is damaged or cannot be read, or the result cannot be written.
 pub fn run(path: &Path, format: Format, context: &mut Context) -> Result<bool, Report> {
     if !is_program(path) {
         return Ok(false);
@@ -138,7 +138,7 @@ fn is_program(path: &Path) -> bool {
     if !is_file || read().is_err() || !head.starts_with(b"\x7fELF") {
         return false;
     }
-    // `e_type`, in the file's byte order: 2 is a program, 3 what can be loaded anywhere.
+    // `e_type` in the file's byte order: 2 is ET_EXEC, 3 is ET_DYN (a library or a position-independent program).
     let [.., first, second] = head;
     let kind = match head[5] {
         2 => u16::from_be_bytes([first, second]),
@@ -153,7 +153,7 @@ struct Library {
     file: Instrumentation,
 }
 
-/// The libraries of a program in the order in which its symbols are looked for, and those that are not found.
+/// Returns the libraries of a program in the search order of its symbols, and the names of those not found.
 fn libraries(path: &Path, file: &Instrumentation) -> (Vec<Library>, Vec<String>) {
     let mut found: Vec<Library> = Vec::new();
     let mut missing = Vec::new();
@@ -185,8 +185,8 @@ fn libraries(path: &Path, file: &Instrumentation) -> (Vec<Library>, Vec<String>)
     (found, missing)
 }
 
-/// Looks for a library as the dynamic linker does: in the folders that the file which needs it names, of the environment, and
-/// of the system.
+/// Finds a library as the dynamic linker does: in the run path of the file that needs it, then in `LD_LIBRARY_PATH`,
+/// then in the folders of the system.
 fn find(
     name: &str,
     (from, search): &(PathBuf, Vec<String>),
@@ -217,7 +217,7 @@ fn find(
     paths.find_map(open)
 }
 
-/// The folders that `/etc/ld.so.conf` names, and those that need no name.
+/// Returns the folders listed in `/etc/ld.so.conf`, and the default ones.
 fn system_folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let mut lists = vec![fs::read_to_string("/etc/ld.so.conf").unwrap_or_default()];
@@ -249,7 +249,7 @@ fn answer(file: &Instrumentation, hook: &Hook, libraries: &[Library]) -> Answer 
     if hook.name == PATCHABLE {
         return Answer::Recorder;
     }
-    // The hooks of a library come behind those of the program that loads it.
+    // A library's own hooks are used only if the program that loads it has none, so they are handled below.
     if let HookPlace::Own { empty } = hook.place
         && file.kind != FileKind::Library
     {
@@ -278,13 +278,13 @@ fn answer(file: &Instrumentation, hook: &Hook, libraries: &[Library]) -> Answer 
 }
 
 impl Program {
-    /// Whether a function calls a hook.
+    /// Whether any function calls a hook. True if the calls cannot be counted on this processor.
     fn is_instrumented(&self) -> bool {
         let called = |(hook, _): &(Hook, Answer)| hook.calls.is_none_or(|calls| calls.sites > 0);
         self.answers.iter().any(called)
     }
 
-    /// What to do next.
+    /// Advice on the next step.
     fn next(&self) -> String {
         let name = &self.name;
         let answered = |wanted: &str| {
@@ -292,7 +292,7 @@ impl Program {
             let mut called = called.filter(|(hook, _)| hook.calls.is_none_or(|it| it.sites > 0));
             called.any(|(_, answer)| answer.name() == wanted)
         };
-        let is_firmware = self.file.kind == FileKind::Static && !self.runs_on_linux();
+        let is_firmware = self.file.kind == FileKind::Static && !self.file.runs_on_linux;
         let link = match is_firmware {
             true => {
                 "put libkymo.a at the end of the link line (`cargo xtask lib TARGET` builds it)"
@@ -308,6 +308,17 @@ impl Program {
                 false => ", and link it with Kymo's recorder",
             };
             return format!("compile what you want to see with -finstrument-functions{recorder}");
+        }
+        if self.file.misplaced > 0 {
+            let option = match self.file.architecture {
+                kymo_symbols::Architecture::Aarch64 => "=2",
+                _ => "=7,5",
+            };
+            return format!(
+                "compile with -fpatchable-function-entry{option}: {} have other no-ops at their entries, and would not \
+                 be recorded",
+                counted(self.file.misplaced, "function")
+            );
         }
         if answered("empty") {
             return format!("nothing would be recorded: {link}");
@@ -334,13 +345,6 @@ impl Program {
             return format!("nothing answers the hooks: {link}");
         }
         format!("another tool answers the hooks; for Kymo, {link}")
-    }
-
-    /// A program without a dynamic linker may be one of Linux, or firmware: programs of Linux have a note of their system, and
-    /// run on processors that have one.
-    fn runs_on_linux(&self) -> bool {
-        use kymo_symbols::Architecture;
-        self.file.is_64 || matches!(self.file.architecture, Architecture::I386)
     }
 
     fn text(&self, out: &mut dyn Write, palette: &Palette) -> io::Result<()> {
@@ -439,7 +443,7 @@ const fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// How often a hook is called, for people.
+/// Formats the number of calls of a hook for people.
 fn called(calls: Option<Calls>) -> String {
     match calls {
         None => "unknown for this processor".to_owned(),

@@ -1,5 +1,5 @@
-//! `kymo profile` of a dump of a target's memory, or of what a debug server reads of it: the table that the target
-//! keeps itself, as far as it is in there.
+//! `kymo profile` for a dump of a target's memory, or for memory read through a debug server: extracts the target's own
+//! profile table.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,8 +14,8 @@ use crate::gdb;
 use crate::input::{name_of, refused};
 use crate::output::{Inputs, protect};
 
-/// Whether an input is a dump of a target's memory: its address is given, or it is nothing else that is known, and a
-/// program is given.
+/// Whether an input is a dump of a target's memory: the options give its address, or they give a program and the file
+/// has no known format.
 pub fn is_dump(args: &Args, path: &Path, options: &OpenOptions) -> bool {
     if args.memory.memory_address.is_some() {
         return true;
@@ -29,10 +29,10 @@ pub fn is_dump(args: &Args, path: &Path, options: &OpenOptions) -> bool {
     !args.symbols.elf.is_empty() && path.is_file() && is_unknown()
 }
 
-/// Shows the table in a dump that is kept in `path`; `None` if the program has no table.
+/// Shows the table in the dump at `path`; `None` if the program has no table.
 ///
 /// # Errors
-/// When there is no recorder's memory in it, or its table is damaged.
+/// When the dump does not contain the recorder's memory, or the table is damaged.
 pub fn show(args: &Args, path: &Path, context: &mut Context) -> Result<Option<ExitCode>, Report> {
     let program = gdb::program(&args.symbols)?;
     let memory = &args.memory;

@@ -1,8 +1,7 @@
-//! `kymo profile` of a target that runs Zephyr's own instrumentation, and of tables saved from one.
+//! `kymo profile` for targets with Zephyr's own instrumentation, and for tables saved from them.
 //!
-//! Such a table has one number for a function: the time in it and in what it called, of all threads
-//! together. What it can't have is left empty rather than worked out from what is no basis for it: shares
-//! of a sum of totals would count the same time many times.
+//! Such a table has one number for each function: its total time (self and callees) in all threads. The other columns
+//! stay empty, because totals are no basis for them: shares of a sum of totals would count the same time many times.
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,7 +26,7 @@ use crate::render::palette::Palette;
 use crate::render::table::{Align, Table};
 use crate::target::{LiveZephyr, ZEPHYR_WAIT};
 
-/// The table that a target sends.
+/// Fetches and shows the table of a live target.
 pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<ExitCode, Report> {
     let status = live.status()?;
     if !status.profile {
@@ -56,11 +55,11 @@ pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<
         incomplete.clone().unwrap_or_else(report)
     })?;
     let shown = show(args, &table, context);
-    // Why entries are missing says more than that they are.
+    // The reason for missing entries is more useful than the number of them.
     incomplete.map_or(shown, Err)
 }
 
-/// The table in a file; `None` for any other file.
+/// Reads the table in a file; `None` for any other file.
 pub fn kept(path: &Path) -> Option<ProfileDump> {
     if !path.is_file() {
         return None;
@@ -68,7 +67,7 @@ pub fn kept(path: &Path) -> Option<ProfileDump> {
     table_in(&name_of(path), &fs::read(path).ok()?)
 }
 
-/// The table in what a target sent; `None` if that is something else.
+/// Decodes a table from the bytes of a target; `None` if they are something else.
 pub fn table_in(name: &str, bytes: &[u8]) -> Option<ProfileDump> {
     let table = decode_profile(name, bytes, &Hints::default()).ok()?;
     table.layout.is_some().then_some(table)
@@ -138,7 +137,8 @@ fn text(
     table.write(out, palette)
 }
 
-/// A function on one line, with the members of `kymo report`: what the target does not count is null.
+/// Writes a function as one line of JSON, with the same members as `kymo report`. Values that the target does not count
+/// are null.
 fn json(
     out: &mut dyn Write,
     row: &FunctionTotal,

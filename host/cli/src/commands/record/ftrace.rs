@@ -1,4 +1,4 @@
-//! `kymo record --ftrace`: what the kernel of this machine does, into a trace.dat.
+//! `kymo record --ftrace`: records the kernel of this machine with ftrace into a trace.dat.
 
 use std::ffi::OsString;
 
@@ -32,6 +32,14 @@ pub struct FtraceArgs {
     /// These functions alone, as the kernel matches them: vfs_read, 'vfs_*'. Repeatable.
     #[arg(long, value_name = "GLOB", requires = "ftrace")]
     pub function: Vec<String>,
+
+    /// All functions but these, in the same form. Repeatable.
+    #[arg(long, value_name = "GLOB", requires = "ftrace")]
+    pub hide: Vec<String>,
+
+    /// So many levels of calls alone.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "ftrace")]
+    pub depth: Option<u32>,
 
     /// These events: SYSTEM:NAME or SYSTEM, with * and ?. Repeatable.
     #[arg(long, value_name = "SYSTEM:NAME", value_parser = event, requires = "ftrace")]

@@ -42,7 +42,7 @@ pub struct Entry {
     pub statistic: Option<Statistic>,
     /// Whether its times are wall times.
     pub by_wall: bool,
-    /// Whether its wall times have no upper bound, because lost events may have been long waiting calls.
+    /// Whether its wall times have no upper bound, because lost events may belong to calls with long waits.
     pub wall_is_unbounded: bool,
     /// Time in which it did not run although it had been entered; only with `statistic`.
     pub off_cpu: Option<Duration>,
@@ -101,7 +101,7 @@ pub struct Child {
     pub count: u64,
 }
 
-/// The place of a function or interrupt on its target, by which rows are sorted that are otherwise equal.
+/// Address of a function or number of an interrupt on its target. Rows that are otherwise equal are sorted by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Function(Addr),
@@ -163,12 +163,12 @@ impl Entry {
         found.map(|(_, label)| &**label)
     }
 
-    /// What is known of it as a thread, an interrupt or a processor.
+    /// Its run time as a thread, an interrupt or a processor.
     pub fn run_mut(&mut self) -> &mut Run {
         self.run.get_or_insert_default()
     }
 
-    /// Takes off what recording took of the calls of `callee`.
+    /// Subtracts the recording overhead in the calls of `callee`.
     pub fn compensate(&mut self, compensation: &Compensation, callee: Callee) {
         let charged = compensation.charged(callee);
         let row = &mut self.row;
@@ -190,21 +190,21 @@ impl Entry {
         self.taken = Some(taken);
     }
 
-    /// Takes what is known besides; by the wall, its times are in the place of those on a processor. `is_lossy` says whether
-    /// events were lost.
+    /// Adds the distribution of durations and the wall times. With [`Measure::Wall`] the wall times replace those on
+    /// the processor. `is_lossy` means that events were lost.
     pub fn measure(&mut self, statistic: &Statistic, measure: Measure, is_lossy: bool) {
         self.wall_is_unbounded = is_lossy;
         self.off_cpu_in_doubt = self.is_at_least(self.row.total, self.total_max);
         let mut statistic = statistic.clone();
         let (wall, row) = (&mut statistic.wall, &mut self.row);
-        // What ran on a processor passed by the wall, too: of lower bounds the better one.
+        // Time on the processor is part of the wall time, so the larger of the two lower bounds applies.
         wall.self_time = wall.self_time.max(row.self_time);
         wall.total = wall.total.max(row.total).max(wall.self_time);
         wall.total_max = wall.total_max.max(wall.total);
         wall.self_max = wall.self_max.max(wall.self_time);
         let wall = *wall;
         let off_cpu = wall.total - row.total;
-        // Where the trace has no switches, nothing says that it ran all the time.
+        // Without switches in the trace, it is unknown whether the function ran all the time.
         self.off_cpu = (statistic.switched || off_cpu > Duration(0)).then_some(off_cpu);
         self.statistic = Some(statistic);
         if measure == Measure::OnCpu {
@@ -219,7 +219,7 @@ impl Entry {
         self.self_max = most(self.self_max, wall.self_max);
     }
 
-    /// Whether the trace does not tell of any of its calls how long it took.
+    /// Whether the source records the end or duration of none of its calls.
     pub const fn is_without_ends(&self) -> bool {
         self.row.without_end > 0 && self.row.without_end == self.row.ends()
     }
@@ -230,13 +230,13 @@ impl Entry {
     }
 }
 
-/// Whether a time of a row is a lower bound: calls were open, or began before what was recorded, or more may be
-/// hidden by a loss.
+/// Whether a time of a row is a lower bound: calls were open, clipped or of unknown duration, or lost events may have
+/// hidden more.
 pub fn is_at_least(row: &Row, time: Duration, most: Option<Duration>) -> bool {
     row.open + row.without_time() + row.clipped > 0 || most != Some(time)
 }
 
-/// What a row is of: where it is on the target, its name, and where it stands in the source.
+/// Returns a row's place on the target, its name and its source location.
 pub fn describe(
     callee: Callee,
     names: &Names<'_>,
@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    /// A call within one of which little is certain: its self time is a lower bound of the total, also by the wall.
+    /// A call whose times are uncertain: its self time is a lower bound of the total, also for wall times.
     #[test]
     fn what_ran_is_no_longer_than_the_wall() {
         let row = Row {

@@ -1,4 +1,5 @@
-//! `kymo report --fdd`: the table that fdd prints of ftrace's function_duration, with its columns and its options.
+//! `kymo report --fdd`: the table of fdd (function duration dump) for ftrace's function_duration, with the same columns
+//! and options.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -52,7 +53,7 @@ pub struct FddArgs {
     pub fdd_calls: bool,
 }
 
-/// Which calls are meant.
+/// Filter of calls: `cpu==N` or `pid==N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expression {
     Cpu(u32),
@@ -80,7 +81,7 @@ fn expression(text: &str) -> Result<Expression, String> {
     .map_err(|_| expected())
 }
 
-/// The columns: letter, heading, width.
+/// Columns: letter, heading, width.
 const COLUMNS: [(char, &str, usize); 10] = [
     ('f', "Function", 30),
     ('c', "Count", 5),
@@ -94,7 +95,7 @@ const COLUMNS: [(char, &str, usize); 10] = [
     ('u', "Sub list", 20),
 ];
 
-/// Letters by which fdd sorts.
+/// Letters of the columns by which fdd sorts.
 pub const SORTS: [&str; 6] = ["f", "c", "t", "a", "s", "l"];
 
 fn letters(text: &str) -> Result<String, String> {
@@ -107,20 +108,21 @@ fn letters(text: &str) -> Result<String, String> {
     }
 }
 
-/// The calls of a trace.
+/// Calls of a trace, each with its pid.
 #[derive(Default)]
 struct Gathered {
-    /// As ftrace recorded them: with the depth that they had in the kernel.
+    /// Calls as recorded by ftrace, with their depth in the kernel.
     recorded: Vec<(FddCall<Callee>, Option<u64>)>,
-    /// As they were rebuilt, where the trace has no such records.
+    /// Calls rebuilt from entries and exits; used only if the trace has no recorded ones.
     rebuilt: Vec<(FddCall<Callee>, Option<u64>)>,
+    /// CPU, pid and number of each track, for rebuilt calls.
     tracks: HashMap<TrackId, (Option<Cpu>, Option<u64>, u64)>,
-    /// Calls that were not seen whole, which fdd does not know: rebuilt ones of which an exit or an entry is missing.
+    /// Number of rebuilt calls whose entry or exit is missing. fdd has no such calls, so they are in no row.
     not_whole: u64,
     missing: Missing,
 }
 
-/// Rebuilt calls.
+/// Observer of a replay that collects rebuilt calls.
 struct Rebuilding<'g> {
     gathered: &'g mut Gathered,
     identities: &'g Identities,
@@ -167,11 +169,11 @@ impl Gathered {
         self.rebuilt.push((call, pid));
     }
 
-    /// Takes a call that is one record, or one line.
+    /// Adds a call that ftrace recorded as one record (trace.dat) or one line (text).
     fn record(&mut self, identities: &Identities, event: &Event) {
         let (function, is_line) = match event.kind {
             EventKind::Exit { function } if event.name == "funcgraph_exit" => (function, false),
-            // Text has one line for a call without others in it; the line of any other entry states no duration.
+            // Text has one line for a call without callees; the line of any other entry has no duration.
             EventKind::Enter { function, .. } if event.name == "funcgraph_entry" => {
                 (Some(function), true)
             }
@@ -182,7 +184,7 @@ impl Gathered {
             Value::Signed(number) => u64::try_from(number).ok(),
             _ => None,
         };
-        // trace.dat has both times, text the duration.
+        // trace.dat has the times of entry and exit, text has the duration.
         let times = number("calltime").zip(number("rettime"));
         let duration = number("duration").or(times.and_then(|(begin, end)| end.checked_sub(begin)));
         let (Some(function), Some(depth), Some(duration)) = (function, number("depth"), duration)
@@ -205,7 +207,10 @@ impl Gathered {
     }
 }
 
-/// When a call began whose record of its exit this is: by its own times, if these are by the clock of the trace.
+/// Computes the begin of a call from the record of its exit.
+///
+/// The record's own begin is used if it is by the clock of the trace, that is, within 1 s of the exit minus the
+/// duration. Otherwise the exit minus the duration is the begin.
 fn begin(event: &Event, times: Option<(u64, u64)>, duration: u64) -> Time {
     let by_end = event.time.0.saturating_sub_unsigned(duration);
     let own = times.and_then(|(begin, _)| i64::try_from(begin).ok());

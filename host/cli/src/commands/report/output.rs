@@ -113,13 +113,14 @@ impl<'e> Shared<'e> {
     }
 }
 
-/// Writes one object a line: the usual members, and those of other columns.
+/// Writes one object a line: the usual members, and those of other columns. `is_wall`: the times are wall times.
 pub fn json(
     out: &mut dyn Write,
     by: &[By],
     columns: &[&Column],
     entry: &Entry,
     whole: Whole,
+    is_wall: bool,
 ) -> std::io::Result<()> {
     let row = &entry.row;
     let complete = |duration: Duration| (row.complete > 0).then_some(duration);
@@ -166,6 +167,9 @@ pub fn json(
     }
     if row.stated > 0 {
         object.member("stated", row.stated);
+    }
+    if is_wall {
+        object.member("by_wall", true);
     }
     match entry.place {
         Place::Function(address) => object.member("address", address),

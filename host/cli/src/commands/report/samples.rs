@@ -212,7 +212,7 @@ fn rows(samples: &Samples, symbols: &Symbols) -> Vec<Row> {
     }
     let rows = by_name.into_iter().map(|(name, samples)| {
         let share = samples as f64 / total;
-        // The error is two standard deviations of a share in this number of samples.
+        // The error is 1.96 standard deviations (95 % confidence) of a share in this number of samples.
         let bound = 1.96 * (share * (1.0 - share) / total).sqrt();
         Row {
             name,

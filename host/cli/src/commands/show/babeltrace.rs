@@ -1,9 +1,9 @@
-//! `kymo show --format babeltrace`: any CTF trace in the text layout of babeltrace2, for eyes and scripts
-//! that know it.
+//! `kymo show --format babeltrace`: prints CTF traces in the text layout of babeltrace2, for users and scripts that
+//! depend on it.
 //!
-//! This goes by the records as they stand, not by the event model: every field is there, spelt as
-//! babeltrace2 spells it (with `--clock-seconds --no-delta --fields=all`). What was lost or is damaged is reported
-//! on stderr, as babeltrace2 does.
+//! The lines come directly from the CTF records, not from the event model: they have every field, spelt as by
+//! babeltrace2 with `--clock-seconds --no-delta --fields=all`. Lost events and damage are reported on stderr, as by
+//! babeltrace2.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::args::InputArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::filter::{FilterArgs, check_bounds};
-use crate::records::{Record, stream_name};
+use crate::records::{Record, file_name, stream_name};
 use crate::render::escape::TerminalWriter;
 use crate::span::RecordCount;
 
-/// How much is written at a time, in bytes.
+/// Bytes of text collected before they are written.
 const CHUNK: usize = 1 << 16;
-/// Bytes of the line that comes when that is nearly full, as a rule.
+/// Capacity beyond [`CHUNK`] for the last line, in bytes. Longer lines are rare.
 const LINE: usize = 1 << 12;
 
-/// Writes the events that are wanted.
+/// Writes the selected events.
 ///
 /// # Errors
-/// When the input is no CTF trace, or damaged; what can be read is written before.
+/// When the input is no CTF trace, or is damaged; all readable events are written before.
 pub fn show(
     input: &InputArgs,
     filter: &FilterArgs,
@@ -61,14 +61,14 @@ pub fn show(
             Ok(None) => break,
             Err(error) => {
                 let origin = error.origin;
-                let stream = stream_name(&traces, origin.trace, origin.stream);
+                let stream = file_name(&traces, origin, error.error.file);
                 let skipped = messages.skip(origin).ok().flatten();
                 if let Some(remark) = skipped.and_then(|skipped| skipped.unused(&stream)) {
                     context.warn(remark);
                     continue;
                 }
                 damage.get_or_insert_with(|| format!("{stream}: {}", error.error));
-                // What is behind the damage is as good as what was before it.
+                // The packets behind the damage are valid: reading continues there.
                 if let Some(skipped) = skipped
                     && let Some(to) = skipped.to
                 {
@@ -88,7 +88,7 @@ pub fn show(
             Run::Packet(_) => {}
             Run::Gap(gap) => {
                 let what = match gap.kind {
-                    GapKind::Events => "events discarded",
+                    GapKind::Events | GapKind::EarlierEvents => "events discarded",
                     GapKind::Packets => "packets lost",
                 };
                 let count = gap.count.map_or("some".to_owned(), |n| n.to_string());
@@ -129,8 +129,8 @@ pub fn show(
     }
 }
 
-/// Writes whole lines, and clears them. On a terminal they are escaped; elsewhere they are byte by byte
-/// what babeltrace2 prints.
+/// Writes whole lines and clears the buffer. Lines are escaped on a terminal; otherwise they have the same bytes as
+/// those of babeltrace2.
 fn write(lines: &mut Vec<u8>, context: &mut Context) -> io::Result<()> {
     if context.shows_output() {
         TerminalWriter::new(context.out().0).write_all(lines)?;
@@ -141,18 +141,22 @@ fn write(lines: &mut Vec<u8>, context: &mut Context) -> io::Result<()> {
     Ok(())
 }
 
-/// What to do with an input that is no CTF.
+/// Help for an input that is not CTF.
 const OTHER_INPUTS: &str = "babeltrace's layout is of CTF traces: `kymo export --to ctf` makes one of any input, and \
                             `kymo show --events` lists the events of any";
 
-/// The CTF traces that an input is.
+/// Opens the CTF traces of an input: a directory, or one stream with its metadata.
 fn open(input: &InputArgs) -> Result<Vec<Trace>, Report> {
     let path = input.path();
     let refuse = |error: kymo_ctf::OpenError| Report::caused_by(&error).help(OTHER_INPUTS);
     let named = input.ctf.metadata.is_some();
     let folder = kymo_read::folder_of_metadata(path).filter(|_| !named);
     if path.is_dir() || folder.is_some() {
-        return Trace::open_all(folder.unwrap_or(path)).map_err(refuse);
+        let traces = Trace::open_all(folder.unwrap_or(path)).map_err(refuse)?;
+        return Ok(Trace::joined(traces)
+            .into_iter()
+            .map(Trace::in_order)
+            .collect());
     }
     let beside = path.with_file_name("metadata");
     let metadata = input.ctf.metadata.as_deref().unwrap_or(&beside);

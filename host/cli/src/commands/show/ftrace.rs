@@ -1,4 +1,4 @@
-//! `kymo show --format ftrace`: calls as ftrace prints them.
+//! `kymo show --format ftrace`: prints calls in the layouts of ftrace's tracers.
 
 use kymo_analysis::replay::Replay;
 
@@ -16,7 +16,7 @@ use crate::span::{Span, remark_replay};
 /// Refuses options that these layouts can't honour.
 ///
 /// # Errors
-/// If such a one was given.
+/// If such an option was given.
 pub fn check(view: &ViewArgs) -> Result<(), Report> {
     let what = "--format ftrace";
     refuse(view.events, "--events", what)?;
@@ -24,7 +24,7 @@ pub fn check(view: &ViewArgs) -> Result<(), Report> {
     refuse(view.time != TimeKind::Absolute, "--time", what)
 }
 
-/// Shows a trace to its end, wherever it came from.
+/// Shows a trace to its end, from any source.
 ///
 /// # Errors
 /// When the trace can't be read to its end, or the result can't be written.

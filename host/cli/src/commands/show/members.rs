@@ -1,4 +1,4 @@
-//! Members of the objects of `kymo show --format json` that several of them have.
+//! Members that several objects of `kymo show --format json` share.
 
 use std::rc::Rc;
 
@@ -31,11 +31,10 @@ pub(super) fn callee(
     object.member("address", address);
 }
 
-/// Why a call has no exit, or no begin. Of these only `longjmp` is in the trace; the others are
-/// inferred.
+/// Reason why a call has no exit or no begin. Only `longjmp` is recorded in the trace; the others are inferred.
 pub(super) fn reason(how: How) -> Option<&'static str> {
     match how {
-        // Nothing, for recording was meant to end here.
+        // The end of recording was intended, so it is no repair.
         How::Returned | How::RecordingOff => None,
         How::Repaired(repair) => Some(repair.name()),
         How::Jumped => Some("longjmp"),

@@ -1,8 +1,8 @@
-//! `kymo show --format trace-cmd`: records of ftrace in the text layout of `trace-cmd report`, for eyes and scripts that
-//! know it.
+//! `kymo show --format trace-cmd`: prints records of ftrace in the text layout of `trace-cmd report`, for users and
+//! scripts that depend on it.
 //!
-//! This goes by the records as they stand, not by the event model: every record has its line, spelt as trace-cmd spells
-//! it. Lost events have a line of their own, as there; damage is reported on stderr.
+//! The lines come directly from ftrace's records, not from the event model: every record has one line, spelt as by
+//! trace-cmd. Lost events have lines of their own, as in trace-cmd; damage is reported on stderr.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -20,13 +20,13 @@ use crate::filter::check_bounds;
 use crate::render::escape::TerminalWriter;
 use crate::span::RecordCount;
 
-/// How much is written at a time, in bytes.
+/// Bytes of text collected before they are written.
 const CHUNK: usize = 1 << 16;
 
-/// Writes the records that are wanted.
+/// Writes the selected records.
 ///
 /// # Errors
-/// When the input is no binary trace of ftrace, or damaged; what can be read is written before.
+/// When the input is no binary trace of ftrace, or is damaged; all readable records are written before.
 pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result<ExitCode, Report> {
     view.filter.refuse_to_look_ahead("--format trace-cmd")?;
     view.filter.refuse_hardware_options("a trace of ftrace")?;
@@ -101,7 +101,7 @@ fn time(place: Place) -> Time {
     Time(i64::try_from(place.time).unwrap_or(i64::MAX))
 }
 
-/// What a CPU's records are called, as `kymo info` has it.
+/// Name of the stream of a CPU's records, as in `kymo info`.
 fn stream_name(trace: &Trace, buffer: usize, cpu: u32) -> String {
     match trace.buffers.get(buffer).map(|it| it.name.as_str()) {
         None | Some("") => format!("cpu{cpu}"),
@@ -109,8 +109,8 @@ fn stream_name(trace: &Trace, buffer: usize, cpu: u32) -> String {
     }
 }
 
-/// Writes whole lines, and clears them. On a terminal they are escaped; elsewhere they are byte by byte what trace-cmd
-/// prints.
+/// Writes whole lines and clears the buffer. Lines are escaped on a terminal; otherwise they have the same bytes as
+/// those of trace-cmd.
 fn write(lines: &mut String, context: &mut Context) -> io::Result<()> {
     if context.shows_output() {
         TerminalWriter::new(context.out().0).write_all(lines.as_bytes())?;
@@ -121,7 +121,7 @@ fn write(lines: &mut String, context: &mut Context) -> io::Result<()> {
     Ok(())
 }
 
-/// A record, as a filter asks for it.
+/// A record as the subject of a filter.
 struct Found<'a> {
     trace: &'a Trace,
     place: Place,
@@ -143,7 +143,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// A switch is the record of the task that leaves, and shows the one that is asked for as well where that gets the CPU.
+    /// Treats a switch as a record of the next task if the filter selects threads and the previous one is not among
+    /// them. Without this, only the switches away from a selected task would be shown.
     fn of_thread(self, filter: &Filter) -> Self {
         let alone = Filter {
             threads: filter.threads.clone(),

@@ -1,4 +1,4 @@
-//! Duration mode of a target: calls as records of their own, if they took long enough.
+//! Options and commands for a target's duration mode, which records one event for each call above a threshold.
 
 use kymo_analysis::selection::FunctionChoice;
 use kymo_event::{Addr, Ticks};
@@ -12,36 +12,43 @@ use crate::target::{Live, explain, one_function};
 
 /// What the target is to record of each call.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(group = clap::ArgGroup::new("duration_mode").multiple(true))]
 pub struct DurationArgs {
     /// Have the target record calls of at least this duration alone, in one record each: 100us, 1.5ms, 0. --function,
     /// --hide and --depth then say which calls the target records (these functions alone; all but these; so many levels). Recording
     /// begins at once, unless a trigger is set or the target reboots. Kept over a reboot. `off` has it record entries and exits again.
-    #[arg(long, value_name = "TIME|off", value_parser = threshold)]
+    #[arg(long, value_name = "TIME|off", value_parser = threshold, group = "duration_mode")]
     pub threshold: Option<Threshold>,
 
     /// Compare the threshold with the time in which a call's thread had the processor, not with all time that passed.
-    #[arg(long, requires = "threshold")]
+    #[arg(long, requires = "duration_mode")]
     pub on_cpu: bool,
 
     /// Have thread switches and interrupts recorded beside the calls; they may be many more than these.
-    #[arg(long, requires = "threshold")]
+    #[arg(long, requires = "duration_mode")]
     pub with_switches: bool,
 
-    /// Stop recording where this function is entered: its name, or its address (0x...).
-    #[arg(long, value_name = "FUNCTION", requires = "threshold")]
+    /// Stop recording where this function is entered: its name, or its address (0x...). Calls are recorded as with --threshold 0, unless
+    /// that is given.
+    #[arg(long, value_name = "FUNCTION", group = "duration_mode")]
     pub stop_at: Option<String>,
 
     /// Stop recording when a call of a function took longer ('uart_isr > 50us', at least the threshold), when the program records a
-    /// marker of a value ('marker == 7'), or when the handler of an interrupt or exception begins ('irq == 3').
-    #[arg(long, value_name = "CONDITION", value_parser = freeze, requires = "threshold", conflicts_with = "stop_at")]
+    /// marker of a value ('marker == 7'), or when the handler of an interrupt or exception begins ('irq == 3'). Calls are recorded as with --threshold 0, unless that is given.
+    #[arg(long, value_name = "CONDITION", value_parser = freeze, group = "duration_mode", conflicts_with = "stop_at")]
     pub freeze: Option<Freeze>,
 
     /// --stop-at and --freeze: only when called from this function.
-    #[arg(long, value_name = "FUNCTION", requires = "threshold")]
+    #[arg(long, value_name = "FUNCTION", requires = "duration_mode")]
     pub from: Option<String>,
 
     /// --stop-at and --freeze: only the Nth time.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "threshold")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "duration_mode"
+    )]
     pub hit: u32,
 
     /// --stop-at and --freeze: record so many calls more before recording stops.
@@ -49,17 +56,26 @@ pub struct DurationArgs {
         long,
         value_name = "CALLS",
         default_value_t = 0,
-        requires = "threshold"
+        requires = "duration_mode"
     )]
     pub after: u32,
 }
 
-/// What stops recording.
+impl DurationArgs {
+    /// From what on calls are recorded; `None` if the target's mode does not change. What stops recording needs duration
+    /// mode.
+    pub fn threshold(&self) -> Option<Threshold> {
+        let stops = self.stop_at.is_some() || self.freeze.is_some();
+        self.threshold.or(stops.then_some(Threshold::From(0)))
+    }
+}
+
+/// Condition that stops recording (`--freeze`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freeze {
-    /// A call of a function that took longer.
+    /// A call of the function took longer than `over_ns` nanoseconds.
     Call { function: String, over_ns: u64 },
-    /// An event.
+    /// An event occurred.
     Event(FreezeOn),
 }
 
@@ -91,7 +107,7 @@ fn freeze(text: &str) -> Result<Freeze, String> {
     })
 }
 
-/// A number, decimal or hexadecimal (0x).
+/// Parses a number, decimal or hexadecimal (0x).
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -99,12 +115,12 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// From what on calls are recorded.
+/// Minimum duration of recorded calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
     /// Duration mode is off.
     Off,
-    /// So many nanoseconds.
+    /// Records calls of at least so many nanoseconds.
     From(u64),
 }
 
@@ -118,10 +134,10 @@ fn threshold(text: &str) -> Result<Threshold, String> {
     Ok(Threshold::From(filter::duration(text)?.0))
 }
 
-/// The commands that set a target so; none if nothing was asked for.
+/// Returns the commands that configure a target's duration mode; none without `--threshold`.
 ///
 /// # Errors
-/// When the target cannot do it, or there is no such function.
+/// When the target has no duration mode, a duration is too long for its clock, or there is no such function.
 pub fn commands(
     args: &DurationArgs,
     calls: &CallChoice,
@@ -129,7 +145,7 @@ pub fn commands(
     symbols: &Symbols,
     context: &Context,
 ) -> Result<Vec<Command>, Report> {
-    let Some(threshold) = args.threshold else {
+    let Some(threshold) = args.threshold() else {
         return Ok(Vec::new());
     };
     let identity = live.identity;
@@ -203,7 +219,7 @@ pub fn check(identity: &Identity) -> Result<(), Report> {
     ))
 }
 
-/// The ticks of a target's clock that take so long, rounded up.
+/// Converts nanoseconds to ticks of a target's clock, rounded up.
 fn ticks(ns: u64, identity: &Identity) -> Result<u64, Report> {
     let ticks = (u128::from(ns) * u128::from(identity.clock_hz)).div_ceil(1_000_000_000);
     let most = match identity.layout.word {
@@ -222,7 +238,7 @@ fn ticks(ns: u64, identity: &Identity) -> Result<u64, Report> {
         })
 }
 
-/// All functions that a user means.
+/// Returns the addresses of all functions that match an address, a name or a pattern.
 fn functions(text: &str, symbols: &Symbols) -> Result<Vec<Addr>, Report> {
     let choice = FunctionChoice::new(text);
     if let FunctionChoice::Address(address) = choice {
@@ -255,7 +271,7 @@ pub fn is_on(live: &mut Live) -> Result<bool, Report> {
     says(live, "on=1")
 }
 
-/// Whether this is among what the target says of its duration mode.
+/// Whether the target's status of its duration mode contains the word `wanted`.
 fn says(live: &mut Live, wanted: &str) -> Result<bool, Report> {
     let reply = live.target.command(Command::Duration(Duration::Ask));
     let reply = reply.map_err(explain)?;

@@ -1,4 +1,4 @@
-//! Trigger and stopper of a target, and when they act.
+//! Trigger and stopper of a target, with the conditions under which they act.
 
 use std::process::ExitCode;
 
@@ -13,24 +13,24 @@ use crate::filter::CallChoice;
 use crate::render::escape::escaped;
 use crate::target::{Live, explain, one_function, set_text};
 
-/// A trigger or stopper as it is given: a function, and behind it when it acts.
+/// A trigger or stopper as given on the command line: a function, followed by a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
-    /// Its name, its address, or `none`.
+    /// The function's name, its address, or `none`.
     pub function: &'a str,
     /// The function that must call it.
     from: Option<&'a str>,
-    /// At which of these calls it acts first, from 1.
+    /// Number of the first such call at which it acts, from 1.
     hit: Option<u32>,
-    /// How often it acts at most; 0: without limit.
+    /// Maximum number of times that it acts; 0 for no limit.
     times: Option<u32>,
 }
 
 impl<'a> Wanted<'a> {
-    /// Reads `FUNCTION [from CALLER] [hit N] [times N]`. (A name may have spaces, so it is read from its end.)
+    /// Parses `FUNCTION [from CALLER] [hit N] [times N]`, from the end, because names may contain spaces.
     ///
     /// # Errors
-    /// When a number is none, or something stands there twice.
+    /// When a number is invalid, or a word of the condition is repeated or misplaced.
     pub(super) fn parse(text: &'a str) -> Result<Self, Report> {
         let mut wanted = Self {
             function: text.trim(),
@@ -58,12 +58,12 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Whether it acts at every call.
+    /// Whether it acts at every call: it has no condition.
     pub(super) const fn is_plain(&self) -> bool {
         self.from.is_none() && self.hit.is_none() && self.times.is_none()
     }
 
-    /// The condition with addresses, as the target takes it.
+    /// Resolves the condition's function names to addresses, as the target needs them.
     fn condition(
         &self,
         symbols: &Symbols,
@@ -86,7 +86,7 @@ impl<'a> Wanted<'a> {
                 )
             }
         };
-        // "Only the third time" is once.
+        // `hit N` without `times` means the Nth call alone.
         let once = if self.hit.is_some() { 1 } else { 0 };
         Ok(Condition {
             from,
@@ -99,11 +99,11 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Where the part of a function is that GCC put elsewhere because it seldom runs: its first address, and the first behind it. (0, 0)
-/// if there is none, or it is not known whose one is.
+/// Returns the address range (first, first behind) of a function's `.cold` part: seldom executed code that GCC places
+/// elsewhere. (0, 0) if there is none, or if several functions or parts have the name.
 fn cold_part(symbols: &Symbols, function: Function<'_>, context: &Context) -> (u64, u64) {
     let name = function.name();
-    // As the linker has it, and as C++'s names are shown.
+    // As a symbol, and as a demangled name of C++.
     let colds = [format!("{name}.cold"), format!("{name} [clone .cold]")];
     let is_cold = |other: &str| {
         let numbered = other.strip_prefix(&*colds[0]);
@@ -130,10 +130,10 @@ fn cold_part(symbols: &Symbols, function: Function<'_>, context: &Context) -> (u
     }
 }
 
-/// The words of a condition.
+/// Keywords of a condition.
 const KEYS: [&str; 3] = ["from", "hit", "times"];
 
-/// A condition that has its words, but not in their form.
+/// Report of a condition that has the right keywords in the wrong form.
 fn misplaced(text: &str, function: &str) -> Report {
     let report = Report::new(format_args!(
         "expected FUNCTION [from CALLER] [hit N] [times N], found {text:?}"
@@ -158,7 +158,7 @@ fn number(text: &str) -> Result<u32, Report> {
     })
 }
 
-/// Tells the target when to record; whether anything was changed.
+/// Sets trigger, stopper and duration mode of the target; returns whether anything changed.
 pub(super) fn set(
     args: &Args,
     calls: &CallChoice,
@@ -183,21 +183,21 @@ pub(super) fn set(
     };
     let (trigger, mut stopper) = (find(trigger)?, find(stopper)?);
     if let (Some(_), Some((_, condition))) = (&args.couple, &mut stopper) {
-        // It says when a round begins; which ends at the first return.
+        // The condition selects the call that begins a round. The first return ends the round.
         *condition = None;
     }
     let duration = duration::commands(&args.duration, calls, live, symbols, context)?;
     if trigger.is_none() && stopper.is_none() && !args.once && duration.is_empty() {
         return Ok(false);
     }
-    // Of calls that take long there is no first one to wait for.
+    // In duration mode without a trigger, no call starts recording: the host starts it.
     let at_once = !duration.is_empty() && trigger.is_none() && !args.reboot;
     let was_once = live.target.sets().map_err(explain)?.once;
     let conditions = [
         trigger.and_then(|(_, condition)| condition.map(Conditions::Trigger)),
         stopper.and_then(|(_, condition)| condition.map(Conditions::Stopper)),
     ];
-    // While it is disabled the new trigger cannot fire: what it begins would be cleared.
+    // The recorder is disabled meanwhile: if the new trigger fired now, `clear` would delete what it started.
     let commands = [
         Some(Command::Disable),
         Some(Command::Off),
@@ -218,7 +218,7 @@ pub(super) fn set(
         .chain(Some(Command::Clear))
         .chain(at_once.then_some(Command::On))
         .try_for_each(|command| send(command).map(drop));
-    // Whatever became of the others: a target that stays disabled would look dead.
+    // Sent even if another command failed: a target that stays disabled would look dead.
     let enabled = send(Command::Enable);
     armed.map_err(|report| {
         let report =
@@ -233,7 +233,7 @@ pub(super) fn set(
     })
 }
 
-/// Refuses conditions where they would be without effect.
+/// Refuses conditions on targets that do not support them.
 fn check(identity: &Identity) -> Result<(), Report> {
     if !identity.capabilities.conditions {
         let report = Report::new("trigger and stopper of this target take no from, hit or times");
@@ -276,7 +276,7 @@ pub(super) fn list(
     Ok(ExitCode::SUCCESS)
 }
 
-/// When the trigger or stopper acts, by a target's answer; nothing if always.
+/// Formats the condition of the trigger or stopper from a target's answer; empty if it has none.
 fn condition_text(answer: &str, name: &str, symbols: &Symbols) -> String {
     let find = |key: &str| {
         let words = answer.split(' ').filter_map(|word| word.split_once('='));
@@ -368,7 +368,7 @@ mod tests {
         }
         let of_another = "00001000 00000010 t parse_all.cold\n";
         assert_eq!(part(&format!("{parse}{other}{of_another}")), (0, 0));
-        // Of two static functions of one name it is not known whose it is.
+        // With two static functions of one name, the owner of the part is unknown.
         let twice = "00001300 00000040 t parse\n00001000 00000010 t parse.cold\n";
         assert_eq!(part(&format!("{parse}{twice}")), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! `kymo trace` of a target that runs Zephyr's own instrumentation, and of dumps saved from one.
+//! `kymo trace` for targets with Zephyr's own instrumentation, and for dumps saved from them.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,10 +21,10 @@ use crate::render::escape::escaped;
 use crate::rescue::{Rescue, check_output};
 use crate::target::{LiveZephyr, ZEPHYR_WAIT, one_pointer, pointer_text};
 
-/// The format of trace directories.
+/// Name of the export format for trace directories.
 const DIRECTORY: &str = "ctf";
 
-/// The recording of a live target.
+/// Processes the recording of a live target.
 pub fn live(
     args: &Args,
     mut live: LiveZephyr,
@@ -50,7 +50,8 @@ pub fn live(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // Firmware that dumps whenever its buffer is full is listened to for as long as it is wanted.
+    // Some firmware dumps each time its buffer is full, so kymo listens for the whole time of `--wait`. After a reboot
+    // there is a default for it.
     let usual = args.reboot.then_some(ZEPHYR_WAIT);
     if let Some(longest) = args.wait.or(usual) {
         live.wait(longest, context);
@@ -71,7 +72,7 @@ pub fn live(
     finish(args, output, &mut trace, context)
 }
 
-/// Makes sure that the output can be written: the target sends what it has recorded only once.
+/// Checks that the output can be written, because the target sends its recording only once.
 fn check(output: &Output<'_>) -> Result<(), Report> {
     match output {
         Output::Show => Ok(()),
@@ -81,7 +82,7 @@ fn check(output: &Output<'_>) -> Result<(), Report> {
     }
 }
 
-/// Why there is no trace to get.
+/// Report of a target that has no trace.
 fn no_trace(status: Status) -> Report {
     let report = Report::new("this target records no calls");
     let report = report.help("build it with CONFIG_INSTRUMENTATION_MODE_CALLGRAPH");
@@ -92,7 +93,7 @@ fn no_trace(status: Status) -> Report {
     }
 }
 
-/// Tells the target when to record; whether anything was changed.
+/// Sets trigger and stopper of the target; returns whether anything changed.
 fn set(
     args: &Args,
     live: &mut LiveZephyr,
@@ -136,7 +137,7 @@ fn set(
     Ok(true)
 }
 
-/// Starts the target again. One that was just set has to be as it was.
+/// Reboots the target. If trigger or stopper were just set, warns if they are not the same after it.
 fn reboot(live: &mut LiveZephyr, changed: bool, context: &Context) -> Result<(), Report> {
     let before = if changed { Some(live.sets()?) } else { None };
     live.reboot(context)?;
@@ -168,7 +169,7 @@ fn list(live: &mut LiveZephyr, symbols: &Symbols, context: &mut Context) -> Resu
     Ok(())
 }
 
-/// Keeps dumps as the target sent them.
+/// Saves dumps as the target sent them.
 fn keep_bytes(path: &Path, bytes: &[u8], context: &Context) -> Result<(), Report> {
     write_file(path, bytes)?;
     context.note(format_args!(
@@ -179,7 +180,7 @@ fn keep_bytes(path: &Path, bytes: &[u8], context: &Context) -> Result<(), Report
     Ok(())
 }
 
-/// A saved dump, of which these are the bytes, to a file or directory.
+/// Processes the bytes of a saved dump: copies, shows or converts it.
 pub fn saved(
     args: &Args,
     path: &Path,
@@ -202,7 +203,7 @@ pub fn saved(
     finish(args, output, &mut trace, context)
 }
 
-/// Shows a trace, or writes it where it is wanted.
+/// Shows a trace, or writes it to the output.
 fn finish(
     args: &Args,
     output: &Output<'_>,

@@ -17,7 +17,6 @@ pub const LEAF: &[u8] = b";";
 pub const FOLDED: &[u8] = b" { ... }";
 
 /// The text of the duration column; with a doubt, marked as possibly wrong. `None` if it is [wider](wide_column).
-/// [wider](wide_column).
 #[inline]
 pub fn column(duration: Duration, doubt: bool) -> Option<[u8; BLANK.len()]> {
     let [a, b, c, d, e, f, g, h, i, j] = Human(duration).digits()?;

@@ -1,4 +1,4 @@
-//! When a target records: trigger, stopper, and the commands that turn recording on and off.
+//! Start and stop of recording on a target: trigger, stopper, and commands.
 
 use std::fs;
 use std::process::Stdio;
@@ -84,12 +84,12 @@ fn names_are_not_looked_up_in_another_build() {
         &["the symbols are of build ", "runs build 5a5a5a", "help: "],
     );
     assert!(!fake.state().commands.contains(&LinkCommand::Disable));
-    // An address is an address in any build.
+    // An address is accepted without a check if the symbols are of another build.
     let addresses = &["trace", "-l", "-t", "0x8000036", "-s", "0x8000035"];
     let output = on(&fake, &[addresses, &["--elf", "other.elf"][..]].concat());
     good(&output);
     assert!(!err(&output).contains("no function"), "{}", err(&output));
-    // In the same build it is known whether a function begins there; Thumb's bit does not matter.
+    // With symbols of the same build, an address is checked. The Thumb bit is ignored.
     let output = on(&fake, &[addresses, &["--elf", "demo.elf"][..]].concat());
     good(&output);
     let messages = err(&output);
@@ -242,7 +242,7 @@ fn a_reboot_waits_for_the_capture() {
     assert!(err(&output).contains("trigger was not entered within 1 s"));
     assert!(fake.state().commands.contains(&LinkCommand::Reboot));
 
-    // A target without a trigger is distinguished from one that waits for it.
+    // The status distinguishes a target without a trigger from one that waits for its trigger.
     let text = good(&on(&fake, &["status"]));
     assert!(text.contains("off: waits for its trigger, or"), "{text}");
     let none = Fake::start(state("demo.kymo"));
@@ -252,7 +252,7 @@ fn a_reboot_waits_for_the_capture() {
         "{text}"
     );
 
-    // What stops by itself, and what cannot begin, is not waited for.
+    // There is no wait for a recording that has stopped, or that cannot start.
     for (status, message) in [
         (STATUS, ""),
         (&STATUS.replace("bytes=444", "bytes=0"), "no trigger"),
@@ -287,7 +287,7 @@ fn ctrl_c_ends_a_wait_and_gets_what_there_is() {
             .filter(|command| **command == LinkCommand::Status);
         status.count()
     };
-    // Two around the reboot; then it waits.
+    // Some requests belong to the reboot; more than four show that it polls for the end of the capture.
     wait_until("it waits", || statuses() > 4);
     interrupt(&process);
     let output = process.wait_with_output().expect("it ends");
@@ -302,7 +302,7 @@ fn ctrl_c_ends_a_wait_and_gets_what_there_is() {
     );
 }
 
-/// A disk that is full shows when all has been fetched.
+/// A full disk is noticed only after the whole dump was fetched.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_was_fetched_and_cannot_be_written_is_kept_elsewhere() {

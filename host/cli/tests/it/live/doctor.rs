@@ -1,8 +1,8 @@
-//! `kymo doctor`: each link of the chain that can break, broken.
+//! `kymo doctor`, with each link of the chain broken in turn.
 
 use super::*;
 
-/// The outcome of each check by its name, and the exit code.
+/// Returns the exit code and the outcome of each check.
 fn checks(output: &Output) -> (Option<i32>, Vec<(String, String, String)>) {
     let lines = out(output);
     let rows = lines.lines().map(|line| {
@@ -13,7 +13,7 @@ fn checks(output: &Output) -> (Option<i32>, Vec<(String, String, String)>) {
     (output.status.code(), rows.collect())
 }
 
-/// Asks about a target with this status; expects that `failing` fails, with this advice.
+/// Runs `kymo doctor` on a target with this status. The check `failing` must fail with this advice.
 fn diagnose(status: &str, failing: &str, advice: &str) {
     let mut state = state("demo.kymo");
     state.status = status.to_owned();
@@ -50,7 +50,7 @@ fn doctor_names_the_next_step_of_each_link_that_fails() {
     }
 }
 
-/// The linker takes the hooks from the library also where nothing calls them.
+/// The linker adds the hooks from the library even if no function calls them.
 #[test]
 fn doctor_tells_a_program_whose_functions_call_no_hooks() {
     for (program, outcome, found) in [

@@ -1,4 +1,4 @@
-//! Targets that refuse, send what a terminal would obey, forget what they sent, or are gone.
+//! Targets that refuse commands, send control characters, forget their recording after a dump, or disappear.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::{LinkCommand, command, err, fails, good, on, out, state, zephyr};
 use kymo_fixtures::target::{Fake, Faults, State, wait_until};
 use kymo_fixtures::zephyr_target;
 
-/// What must not reach a terminal.
+/// Asserts that a text has no control characters other than line feeds and tabs.
 fn no_controls(text: &str) {
     let unsafe_for_terminals = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     assert!(!text.contains(unsafe_for_terminals), "{text:?}");
@@ -29,7 +29,7 @@ fn a_recording_ends_in_time_although_the_target_refuses_each_stream() {
         &fake,
         &["record", "-o", trace, "--duration", "1s", "--retry", "600"],
     );
-    // Far less than what --retry allows, however busy this machine is.
+    // Much shorter than the time that --retry allows, even on a busy machine.
     assert!(started.elapsed() < Duration::from_secs(300));
     fails(&output, &["refused `stream", "no stream", "trying again"]);
     let commands = fake.state().commands;
@@ -38,7 +38,7 @@ fn a_recording_ends_in_time_although_the_target_refuses_each_stream() {
         .filter(|command| matches!(command, LinkCommand::StreamOn { .. }))
         .count();
     assert!((1..=12).contains(&attempts), "{attempts} in a second");
-    // One line for all of them.
+    // Repeated warnings are folded into a few lines.
     assert!(
         err(&output).matches("warning:").count() <= 3,
         "{}",
@@ -61,7 +61,7 @@ fn a_target_that_gives_no_packet_is_given_up_after_the_retry_time() {
     );
 }
 
-/// Killed at once, without a chance to do anything about it.
+/// The process is killed by SIGKILL, so it can't finish its files.
 #[test]
 fn a_recording_that_is_killed_can_be_read() {
     let target = state("demo.kymo");
@@ -90,7 +90,7 @@ fn a_recording_that_is_killed_can_be_read() {
         };
         let expected = (trace.len() - behind.len()) as u64;
         wait_until("the packet is written", || written() >= expected);
-        // At any instant: also while it goes on.
+        // The recording is also readable while it is written.
         good(&command(&["info", input]).output().expect("it runs"));
         rest = behind;
     }
@@ -140,7 +140,7 @@ fn what_a_target_says_is_escaped() {
     no_controls(&err(&output));
 }
 
-/// Lines and colours of the program pass; what would steer the terminal does not.
+/// Lines and colours of the program are shown; other control sequences are removed.
 #[test]
 fn the_console_of_a_target_is_filtered() {
     let fake = zephyr_target::Fake::start(zephyr_target::State {
@@ -156,7 +156,7 @@ fn the_console_of_a_target_is_filtered() {
     );
 }
 
-/// What a target won't send again is in a file, whatever it was asked for.
+/// A dump that a target can't send again is saved to a file by all subcommands.
 #[test]
 fn a_dump_that_comes_only_once_is_kept() {
     for arguments in [
@@ -178,10 +178,10 @@ fn a_dump_that_comes_only_once_is_kept() {
         let path = path.split(',').next().expect("a name");
         assert!(path.starts_with(folder.path().to_str().unwrap()), "{path}");
         let saved = out(&command(arguments).arg(path).output().expect("it runs"));
-        // What the stream is called is where it came from.
+        // Live and saved dump differ only in the name of the stream.
         let same = |text: &str| text.split("STREAM").next().map(str::to_owned);
         assert_eq!(same(&live), same(&saved), "{arguments:?}");
-        // It has nothing more, and that is not kept.
+        // A second dump is empty, and is not saved.
         let mut again = command(arguments);
         again.env("TMPDIR", folder.path());
         again.env("KYMO_PATIENCE", "20");

@@ -1,9 +1,9 @@
-//! Tables of functions, those that a target keeps and those of a trace.
+//! Profile tables of live targets, and those computed from traces.
 
 use std::fs;
 
-use kymo_wire::profile::Entry;
-use serde_json::Value;
+use kymo_wire::profile::{Entry, TableCpu, TableHeader};
+use serde_json::{Value, json};
 
 use super::{err, fails, good, on, run, state, table};
 use kymo_fixtures::target::{self, Fake};
@@ -24,7 +24,7 @@ fn recursion_leaves_averages_between_the_shortest_and_the_longest() {
     }
     assert!(recursive > 0, "the fixture has functions within themselves");
 
-    // What a target keeps has no more than the total, in which recursion counts once.
+    // A target's own table has only the total, to which a recursion adds only its outermost call.
     let mut deep = state("demo.kymo");
     let layout = target::identity().layout;
     let below_the_shortest = Entry {
@@ -36,8 +36,8 @@ fn recursion_leaves_averages_between_the_shortest_and_the_longest() {
         max: 250,
         recursive: false,
     };
-    // Three calls of 100, 100 and 200, of which one is within another: nothing but the target's word
-    // shows that 100 is not their average.
+    // Three calls of 100, 100 and 200 ticks, one of them within another. The quotient of 100 is a plausible average, so
+    // only the target's mark shows the recursion.
     let plausible = Entry {
         count: 3,
         total: 300,
@@ -59,6 +59,66 @@ fn recursion_leaves_averages_between_the_shortest_and_the_longest() {
             .collect();
         assert!(averages.contains(&Value::Null), "{averages:?}");
         assert!(err(&output).contains("calls itself"), "{}", err(&output));
+    }
+}
+
+/// Several CPUs send a table each.
+#[test]
+fn tables_of_several_cpus_are_added_up() {
+    let one = table(0);
+    let header = TableHeader::read(&one).expect("a header");
+    let mut tables = state("demo.kymo");
+    tables.profile.clear();
+    for number in [0, 2] {
+        let cpu = TableCpu { number, cpus: 3 };
+        tables.profile.extend(header.to_bytes_of(cpu));
+        tables.profile.extend(&one[TableHeader::BYTES..]);
+    }
+    let fake = Fake::start(tables);
+    let output = on(
+        &fake,
+        &["profile", "--elf", "demo.elf", "--format", "json", "-v"],
+    );
+    let rows: Vec<Value> = good(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(
+        (
+            &rows[0]["function"],
+            &rows[0]["count"],
+            &rows[0]["total_ns"]
+        ),
+        (&json!("compute"), &json!(40), &json!(80_000))
+    );
+    let on_cpu = |cpu| json!({"cpu": cpu, "count": 20, "total_ns": 40_000, "self_ns": 28_000});
+    assert_eq!(rows[0]["cpus"], json!([on_cpu(0), on_cpu(2)]));
+    let messages = err(&output);
+    for part in [
+        "the table of CPU 1 is missing: it did not leave the recorder",
+        "the sum of the tables of 3 CPUs: in the fullest, 2 of 8 slots are taken",
+        "the begin or end of 2 calls was not seen",
+    ] {
+        assert!(messages.contains(part), "{messages}");
+    }
+}
+
+#[test]
+fn duration_mode_keeps_no_table() {
+    let mut empty = state("demo.kymo");
+    let mut header = TableHeader::read(&empty.profile).expect("a header");
+    header.entries = 0;
+    empty.profile = header.to_bytes().to_vec();
+    empty.identity.capabilities.duration = true;
+    for (reply, says) in [
+        ("on=1 threshold=2500", "duration mode keeps none"),
+        ("on=0 threshold=2500", "nothing was recorded yet"),
+    ] {
+        empty.duration = reply;
+        let fake = Fake::start(empty.clone());
+        let output = on(&fake, &["profile"]);
+        good(&output);
+        assert!(err(&output).contains(says), "{}", err(&output));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What comes while the target records: `kymo record`, and `kymo show --follow`.
+//! Streams from a target that records: `kymo record`, and `kymo show --follow`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::{LinkCommand, command, err, fails, good, interrupt, on, run, state};
 use kymo_fixtures::target::{Fake, Faults, STARTED, State, wait_until};
 
-/// A target that has recorded nothing yet, and the packets of a fixture that it will record.
+/// Creates a target with an empty recording; returns it with the packets of a fixture, for the test to record.
 fn streaming(fixture: &str, faults: Faults) -> (Fake, Vec<Vec<u8>>) {
     let state = state(fixture);
     let mut rest = &state.trace[..];
@@ -23,7 +23,7 @@ fn streaming(fixture: &str, faults: Faults) -> (Fake, Vec<Vec<u8>>) {
         rest = behind;
     }
     assert!(rest.is_empty() && packets.len() > 2);
-    // Where a connection breaks, there is more to come behind what was acknowledged.
+    // If the connection breaks, the window ends there, so that packets behind the acknowledged ones remain.
     let window = match faults.close_after.or(faults.mute_after) {
         Some(acknowledged) => acknowledged,
         None => state.window,
@@ -40,7 +40,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path of this test")
 }
 
-/// A `kymo` that runs beside the test; killed when the test fails.
+/// Background process of `kymo`, killed if the test fails.
 struct Running(Child);
 
 impl Running {
@@ -55,7 +55,7 @@ impl Running {
         BufReader::new(pipe).lines()
     }
 
-    /// Ends it as ctrl-C does; its exit code.
+    /// Interrupts the process and returns its exit code.
     fn interrupt(&mut self) -> Option<i32> {
         interrupt(&self.0);
         self.0.wait().expect("it ends").code()
@@ -64,13 +64,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// How many bytes of a stream are in a recording.
+/// Size of a stream's file in the recording, in bytes.
 fn recorded(directory: &TempDir, file: &str) -> u64 {
     fs::metadata(directory.path().join("trace").join(file)).map_or(0, |file| file.len())
 }
@@ -108,7 +108,7 @@ fn what_is_recorded_is_what_a_dump_would_have_been() {
     assert_eq!(summary["lost"], of_dump["lost"]);
     let show = |input: &str| good(&run(&["show", input, "--elf", "demo.elf"]));
     assert_eq!(show(text(&trace)), show("demo.kymo"));
-    // The date is right within what is said of it (and a tick).
+    // The error of the date is within its stated uncertainty plus one tick.
     let source = kymo_read::open(&trace, &kymo_read::OpenOptions::default()).expect("a trace");
     let date = source
         .info()
@@ -120,7 +120,7 @@ fn what_is_recorded_is_what_a_dump_would_have_been() {
         .as_u64()
         .expect("it is said");
     assert!(wrong <= printed + 40, "{wrong} of {printed} ns");
-    // The target got the time of day, and the command to record only while we listened.
+    // The target received the time of day, and the commands to turn recording on and off.
     let commands = fake.state().commands;
     assert!(commands.contains(&LinkCommand::On) && commands.contains(&LinkCommand::Off));
     let reported = |command: &LinkCommand| matches!(command, LinkCommand::WallClock { .. });
@@ -140,7 +140,7 @@ fn a_recording_is_whole_however_it_ends() {
     wait_until("both packets are written", || {
         fake.state().released == first.len()
     });
-    // As `kill -9`.
+    // Kills the recorder with SIGKILL.
     recorder.0.kill().unwrap();
     recorder.0.wait().unwrap();
     let info = good(&run(&["info", "--format", "json", text(&trace)]));
@@ -148,7 +148,7 @@ fn a_recording_is_whole_however_it_ends() {
     assert!(info["events"].as_u64() > Some(0), "{info}");
     assert_eq!(info["errors"].as_array().map(Vec::len), Some(0), "{info}");
 
-    // The next one takes what is left; ctrl-C ends it, and what is there is complete.
+    // The next recorder gets the remaining packets; after ctrl-C the recording is complete.
     let mut recorder = Running::start(&["record", &fake.address(), "-o", text(&trace)]);
     for packet in others {
         fake.record(packet.clone());
@@ -194,7 +194,7 @@ fn a_connection_that_breaks_is_made_again_and_nothing_is_lost_or_twice() {
 
 #[test]
 fn a_clock_that_is_measured_anew_is_the_same_within_what_measuring_scatters() {
-    // Of a clock of 25 MHz.
+    // Values in Hz, for a clock of 25 MHz.
     for (clock_scatter, same) in [(1, true), (250, true), (250_000, false)] {
         let faults = Faults {
             close_after: Some(2),
@@ -231,7 +231,7 @@ fn a_clock_that_is_measured_anew_is_the_same_within_what_measuring_scatters() {
 
 #[test]
 fn a_connection_that_has_fallen_silent_is_closed_before_the_next() {
-    // The fake serves one connection at a time, as QEMU does: while the silent one is open, nobody answers.
+    // Like QEMU, the simulated target serves one connection at a time: it does not answer while the silent one is open.
     let faults = Faults {
         mute_after: Some(2),
         ..Faults::default()
@@ -266,7 +266,7 @@ fn what_a_target_did_not_send_is_asked_for_again_and_what_it_keeps_back_is_told(
     for packet in &packets {
         fake.record(packet.clone());
     }
-    // The stream is forgotten before the host has asked for its end.
+    // The target forgets the stream before the host ends it.
     fake.change(|state| state.faults.forget_after = Some(all));
     let folder = TempDir::new().unwrap();
     let trace = folder.path().join("trace");
@@ -321,8 +321,8 @@ fn what_comes_is_shown_as_it_comes() {
         for packet in &packets {
             fake.record(packet.clone());
         }
-        // Nothing ends here, and nothing more comes; still it is to be seen, but for what says how it
-        // ended.
+        // The stream stays open without further packets, so all events must be shown immediately, except for the 5
+        // lines about the end.
         let whole = good(&run(&["show", "--events", "--format", format, "demo.kymo"]));
         let lines = whole.lines().count();
         let shown = show.lines().take(lines - 5).map(|line| line.expect("text"));
@@ -331,20 +331,20 @@ fn what_comes_is_shown_as_it_comes() {
     }
 }
 
-/// A program has a stream for each thread, and may have more threads than a process may have files open.
+/// A program has a stream for each thread, and may have more threads than the limit of open files.
 #[cfg(unix)]
 #[test]
 fn there_may_be_more_streams_than_open_files() {
     const STREAMS: u16 = 2000;
     let (fake, packets) = streaming("demo.kymo", Faults::default());
-    // So many that the host has something to say of them at once.
+    // A large window, so that many packets are in flight at once.
     fake.change(|state| state.window = 64);
     let layout = fake.state().identity.layout;
     let of_cpu = |packet: &&Vec<u8>| PacketHeader::read(layout, packet).expect("one").cpu == 0;
-    // Not the first: it says that recording is turned on, which is for all streams.
+    // Without the first packet: its record that recording is turned on applies to all streams.
     let two: Vec<_> = packets.iter().filter(of_cpu).skip(1).take(2).collect();
     assert_eq!(two.len(), 2);
-    // All their first packets come before all the second ones.
+    // The first packets of all streams precede the second ones.
     for (sequence, packet) in (0..).zip(&two) {
         for number in 0..STREAMS {
             let mut header = PacketHeader::read(layout, packet).expect("one");
@@ -382,7 +382,7 @@ fn there_may_be_more_streams_than_open_files() {
     for number in 0..STREAMS {
         assert_eq!(recorded(&folder, &format!("thread-{number}")), size);
     }
-    // What was recorded is read, whole or as it comes, under the same limit.
+    // The recording can be read under the same limit, at once or with --follow.
     let mut show = limited(&["show", "--events", "--format", "json", text(&trace)]);
     let is_event = |line: &String| line.starts_with("{\"type\":\"event\"");
     let lines = show.lines().map(|line| line.expect("text"));
@@ -394,7 +394,7 @@ fn there_may_be_more_streams_than_open_files() {
     assert_eq!(show.interrupt(), Some(0));
 }
 
-/// A packet that finds no room is not in the recording, and no part of it is.
+/// A packet for which there is no room on the disk is not in the recording, not even partially.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_leaves_whole_packets() {
@@ -411,7 +411,7 @@ fn a_full_disk_leaves_whole_packets() {
     }
     let folder = TempDir::new().unwrap();
     let trace = folder.path().join("trace");
-    // Room for the metadata.
+    // The limit leaves room for the metadata.
     let line = "ulimit -f 101; exec \"$0\" \"$@\"";
     let kymo = command(&["record", &fake.address(), "-o", text(&trace)]);
     let output = std::process::Command::new("sh")
@@ -442,7 +442,7 @@ fn what_comes_is_dated() {
     let follow = ["show", "--follow", "--events", "--time"];
     for (times, expected) in [("date", "2023-11-14T22:13:2"), ("relative", "    0.00")] {
         let mut show = Running::start(&[&follow[..], &[times, &address]].concat());
-        // The heading, and an event of a thread.
+        // After the heading, the first event of a thread.
         let line = show.lines().map(|line| line.expect("text"));
         let line = line.skip(1).find(|line| line.contains(" 0  "));
         let line = line.expect("events");

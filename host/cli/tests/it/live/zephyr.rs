@@ -1,5 +1,4 @@
-//! The subcommands on a target that runs Zephyr's own instrumentation: see
-//! `kymo_fixtures::zephyr_target`.
+//! Subcommands for a live target with Zephyr's own instrumentation, simulated by `kymo_fixtures::zephyr_target`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,11 +12,11 @@ use kymo_fixtures::captures;
 use kymo_fixtures::zephyr_target::recorded::body;
 use kymo_fixtures::zephyr_target::{BANNER, Cut, Fake, State};
 
-/// `compute` and `leaf` of the demonstration's program, as pointers.
+/// Pointers to `compute` and `leaf` of the demonstration program.
 const COMPUTE: u32 = 0x0800_0035;
 const LEAF: u32 = 0x0800_0025;
 
-/// What stands between the marks of a fixture.
+/// Reads the records between the marks of a fixture.
 fn records(fixture: &str) -> Vec<u8> {
     let bytes = fs::read(data().join(fixture)).expect("the fixture");
     let position = |mark: &[u8]| bytes.windows(4).position(|window| window == mark);
@@ -26,7 +25,7 @@ fn records(fixture: &str) -> Vec<u8> {
     bytes[begin..end].to_vec()
 }
 
-/// A device that has recorded what is in the fixtures.
+/// Creates a device with the recordings in the fixtures.
 pub fn state() -> State {
     State {
         trigger: COMPUTE,
@@ -40,13 +39,13 @@ pub fn on(fake: &Fake, arguments: &[&str]) -> Output {
     let mut command = command(arguments);
     command.args(["--target", &fake.address()]);
     if fake.state().cut.is_none() && !fake.state().needs_prefix {
-        // All that is waited for comes.
+        // No timeout is expected, so a long one does not slow the test down.
         command.env("KYMO_PATIENCE", "20");
     }
     command.output().expect("it runs")
 }
 
-/// No empty line was sent, and nothing that made it start again but what was asked for.
+/// Asserts that the device received no empty line, and no reboots but those requested.
 fn unhurt(fake: &Fake, reboots: u32) {
     let state = fake.state();
     assert_eq!(state.reboots, reboots);
@@ -92,7 +91,7 @@ fn ping_and_reboot() {
     assert!(good(&output).ends_with("has rebooted\n"));
     assert!(err(&output).ends_with(BANNER), "{}", err(&output));
     unhurt(&fake, 1);
-    // Who says what it is need not be recognised.
+    // With --protocol, the kind of target is not detected.
     let output = on(&fake, &["ping", "--protocol", "zephyr"]);
     assert_eq!(good(&output), "pong\n");
     fails(
@@ -118,7 +117,7 @@ fn a_live_trace_looks_like_a_saved_one() {
             printed.contains("until it is rebooted (`kymo reboot`)"),
             "{printed}"
         );
-        // It has forgotten it.
+        // The target has forgotten its recording.
         let again = on(&fake, &["trace", "--events"]);
         assert_eq!(good(&again).lines().count(), 1, "the header");
         let printed = err(&again);
@@ -146,7 +145,7 @@ fn every_kind_of_output_is_written() {
         let fake = Fake::start(state());
         let output = on(&fake, &["trace", "--elf", "demo.elf", "-o", &path(name)]);
         assert_eq!(good(&output), "", "{name}: nothing goes to stdout");
-        // And the same from what was saved.
+        // The same output from the saved dump.
         let from = ["trace", "zephyr.dump", "--elf", "demo.elf", "-o"];
         good(&run(
             &[&from[..], &[&path(&format!("saved-{name}"))]].concat()
@@ -161,12 +160,12 @@ fn every_kind_of_output_is_written() {
     for name in ["c.kymo", "saved-c.kymo"] {
         assert_eq!(good(&run(&["show", &path(name), "--events"])), events);
     }
-    // Directories name their functions.
+    // Trace directories have the names of functions.
     let shown = good(&run(&["show", &path("d")]));
     assert!(shown.contains("compute() {"), "{shown}");
     assert_eq!(good(&run(&["show", &path("saved-d")])), shown);
 
-    // The names that zaru gives them.
+    // Default names as in zaru.
     let fake = Fake::start(state());
     let mut export = command(&["trace", "-e", "-d", "--target", &fake.address()]);
     good(&export.current_dir(folder.path()).output().expect("it runs"));
@@ -186,7 +185,7 @@ fn trigger_and_stopper_are_set_listed_and_disabled() {
     let list = ["trace", "--list", "--elf", "demo.elf"];
     assert_eq!(good(&on(&fake, &list)), listed);
 
-    // What it compares has the Thumb bit, whether or not the symbols know it.
+    // The pointers on the target have the Thumb bit, even if the symbols lack it.
     for symbols in [["--elf", "demo.elf"], ["--symbols", "demo.nm"]] {
         let couple = ["trace", "--couple", "leaf", symbols[0], symbols[1]];
         let output = on(&fake, &couple);
@@ -196,13 +195,13 @@ fn trigger_and_stopper_are_set_listed_and_disabled() {
         good(&on(&fake, &["trace", "-t", "0x8000034"]));
         assert_eq!(fake.state().trigger, COMPUTE);
     }
-    // Nothing was fetched, so that nothing is lost.
+    // Setting does not fetch a dump, which would delete the recording.
     assert_eq!(fake.state().dumped, 0);
     good(&on(&fake, &["trace", "-t", "0", "-s", "none"]));
     assert_eq!((fake.state().trigger, fake.state().stopper), (0, 0));
     let text = good(&on(&fake, &["trace", "-l"]));
     assert_eq!(text, "trigger: none\nstopper: none\n");
-    // Where nothing tells of the bit, that is said; the address with it does.
+    // If the Thumb bit is unknown, there is a warning; an address with the bit is accepted.
     let unsure = on(&fake, &["trace", "-t", "leaf", "--symbols", "demo.nm"]);
     good(&unsure);
     assert!(err(&unsure).contains("as 0x8000025"), "{}", err(&unsure));
@@ -332,7 +331,7 @@ fn a_dump_that_breaks_off_is_shown_as_far_as_it_came() {
     }
 }
 
-/// It sends what it has recorded only once.
+/// The output is checked before the fetch, because the target sends its recording only once.
 #[test]
 fn an_output_that_cannot_be_written_costs_nothing() {
     let fake = Fake::start(state());
@@ -349,7 +348,7 @@ fn an_output_that_cannot_be_written_costs_nothing() {
     good(&on(&fake, &["trace", "-o", &path("x.json")]));
 }
 
-/// A full disk shows too late.
+/// A full disk is noticed only after the fetch.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_cannot_be_written_in_the_end_is_kept_elsewhere() {
@@ -392,7 +391,7 @@ fn what_cannot_be_written_in_the_end_is_kept_elsewhere() {
     }
 }
 
-/// Firmware may be built to dump whenever its buffer is full.
+/// Some firmware dumps each time its buffer is full.
 #[test]
 fn dumps_that_come_unasked_are_shown_before_the_rest() {
     let fake = Fake::start(State {
@@ -422,7 +421,7 @@ fn console_text_goes_around_the_result() {
     assert!(err(&output).contains("Philosopher 3"), "{}", err(&output));
 }
 
-/// A target that traces sends what a real one sent, between the two commands.
+/// The simulated target sends the stream of a real one between the two commands.
 #[test]
 fn the_stream_of_zephyrs_tracing_is_recorded() {
     let Some(root) = captures::zephyr_with_metadata() else {
@@ -439,7 +438,7 @@ fn the_stream_of_zephyrs_tracing_is_recorded() {
             let mut command = [0; 7];
             line.read_exact(&mut command).expect("a command");
             assert_eq!(&command, b"enable\r");
-            // What is left in its buffer comes after the command to end.
+            // The rest of the device's buffer follows the command to stop.
             let (first, rest) = stream.split_at(stream.len() - 500);
             line.write_all(first).expect("the host reads");
             let mut command = [0; 8];
@@ -474,11 +473,11 @@ fn the_stream_of_zephyrs_tracing_is_recorded() {
     let shown = run(&["show", "--events", output]);
     let expected = run(&["show", "--events", original]);
     assert!(out(&shown) == out(&expected), "{}", err(&shown));
-    // What was recorded is not written over.
+    // An earlier recording is not overwritten.
     fails(&run(&arguments), &["is not empty"]);
 }
 
-/// The captures, through the command: as many records as their README says.
+/// Captures converted by the command have the number of records that their README states.
 #[test]
 fn captured_devices_are_traced() {
     let root = captures::zephyr_instrumentation();

@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 
 use super::{
-    barrier, bit, bits, checksum, condition, halves, ordered, reg, store_return_state, three, vfp,
-    write_all,
+    barrier, bit, bits, checksum, condition, halves, neon, ordered, reg, store_return_state, three,
+    vfp, write_all,
 };
 
 /// Writes an instruction of A32.
 pub(super) fn write(word: u32, out: &mut String) -> Option<()> {
     if word >> 28 == 15 {
-        return unconditional(word, out).or_else(|| vfp::write(word, out));
+        let written = unconditional(word, out).or_else(|| vfp::write(word, out));
+        return written.or_else(|| neon::write(word, out));
     }
     if word & 0x0fff_ff00 == 0x0320_f000 {
         return hint(word, out);

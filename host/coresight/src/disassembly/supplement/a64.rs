@@ -1,4 +1,5 @@
-//! Aliases of `SYS`: operations on caches, translations and predictors (Arm DDI 0487, C5.3 to C5.6).
+//! Aliases of `SYS`: operations on caches, translations and predictors (Arm DDI 0487, C5.3 to C5.6). Waits with a timeout, and
+//! transactions.
 
 use std::fmt::Write as _;
 
@@ -146,6 +147,20 @@ const OPERATIONS: [Operation; 132] = [
 
 /// Writes a named operation.
 pub(super) fn write(word: u32, out: &mut String) -> Option<()> {
+    let of_register = match word & !31 {
+        0xd503_1000 => Some("wfet"),
+        0xd503_1020 => Some("wfit"),
+        0xd523_3060 => Some("tstart"),
+        0xd523_3160 => Some("ttest"),
+        _ if word == 0xd503_307f => return write!(out, "tcommit").ok(),
+        _ => None,
+    };
+    if let Some(name) = of_register {
+        return match bits(word, 0, 5) {
+            31 => write!(out, "{name} xzr").ok(),
+            register => write!(out, "{name} x{register}").ok(),
+        };
+    }
     if word & 0xfff8_0000 != 0xd508_0000 {
         return None;
     }

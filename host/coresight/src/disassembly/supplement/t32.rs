@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::a32::insertion;
 use super::{
-    barrier, bit, bits, checksum, halves, ordered, reg, store_return_state, vfp, write_all,
+    barrier, bit, bits, checksum, halves, neon, ordered, reg, store_return_state, vfp, write_all,
 };
 
 /// Whether the upper byte of the first halfword is that of a coprocessor or floating-point instruction.
@@ -25,6 +25,9 @@ pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option
     let second = second?;
     if is_of_coprocessor((first >> 8) as u8) {
         return vfp::write(first << 16 | second, out);
+    }
+    if let Some(word) = neon::as_a32(first << 16 | second) {
+        return neon::write(word, out);
     }
     let (n, d, m) = (reg(first, 0), reg(second, 8), reg(second, 0));
     let added = reg(second, 12);

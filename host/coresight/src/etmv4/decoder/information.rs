@@ -1,7 +1,7 @@
 //! Trace info and timestamp packets.
 
 use super::Decoder;
-use crate::etmv4::packet::{Fields, Kind, Packet, TraceInfo};
+use crate::etmv4::packet::{Address, Fields, Kind, Packet, TraceInfo};
 
 impl Decoder<'_> {
     pub(super) fn trace_info(&mut self) -> Option<Packet> {
@@ -29,6 +29,9 @@ impl Decoder<'_> {
             is_first: !self.seen_info,
         };
         self.seen_info = true;
+        // Address packets behind it do not refer to addresses before it (Arm IHI 0064, "Trace Info instruction trace
+        // packet").
+        self.history = [Address::default(); 3];
         let len = at - self.at;
         Some(self.packet(Kind::TraceInfo, len, Fields::TraceInfo(info)))
     }

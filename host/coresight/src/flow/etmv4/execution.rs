@@ -82,6 +82,7 @@ impl<C: Code> EtmV4Flow<C> {
             };
             let Some(id) = next else {
                 // Only an address or a context packet gives the current address.
+                self.miss_target(at, sink);
                 return Ok(());
             };
             let returns = &mut self.returns;
@@ -99,6 +100,15 @@ impl<C: Code> EtmV4Flow<C> {
         Ok(())
     }
 
+    /// Reports an atom behind an indirect branch whose target is neither traced nor on the return stack. Once for each
+    /// branch: all atoms up to the next address are of unknown instructions.
+    #[cold]
+    fn miss_target(&mut self, at: usize, sink: &mut impl Sink) {
+        if self.needs_address && std::mem::take(&mut self.needs_target) {
+            sink.unknown_target(at);
+        }
+    }
+
     /// Moves execution to a block.
     #[inline]
     fn stand_at(&mut self, id: BlockId) {
@@ -111,7 +121,7 @@ impl<C: Code> EtmV4Flow<C> {
     fn stand_behind(&mut self, id: BlockId) {
         let block = self.blocks.get(id);
         (self.address, self.isa) = (block.end, block.isa);
-        self.needs_address = true;
+        (self.needs_address, self.needs_target) = (true, true);
         self.next_block = None;
         // A call through a register pushes its return address before its target could be popped.
         if block.links {
@@ -177,7 +187,7 @@ impl<C: Code> EtmV4Flow<C> {
                 let (address, space) = (block.end, block.space);
                 sink.element(at, Element::NotAccessible { address, space });
                 (self.address, self.isa) = (block.end, block.isa);
-                self.needs_address = true;
+                (self.needs_address, self.needs_target) = (true, false);
                 self.next_block = None;
                 Ok(())
             }
@@ -194,7 +204,10 @@ impl<C: Code> EtmV4Flow<C> {
         is_branch_target: bool,
         sink: &mut impl Sink,
     ) -> Result<(), Misfit> {
-        self.pop_return();
+        // A traced target means that the return stack did not have it: the trace unit would have left it out.
+        if !is_branch_target {
+            self.pop_return();
+        }
         let mut context = None;
         if let Some(Entry {
             what: What::Context(found, is),
@@ -253,7 +266,7 @@ impl<C: Code> EtmV4Flow<C> {
                         space,
                     },
                 );
-                self.needs_address = true;
+                (self.needs_address, self.needs_target) = (true, false);
                 self.next_block = None;
             }
         }
@@ -294,7 +307,7 @@ impl<C: Code> EtmV4Flow<C> {
         match next {
             Some(next) => self.set_address(next.value, next.is),
             None => {
-                self.needs_address = true;
+                (self.needs_address, self.needs_target) = (true, false);
                 self.next_block = None;
             }
         }
@@ -331,7 +344,7 @@ impl<C: Code> EtmV4Flow<C> {
                     space,
                 },
             );
-            self.needs_address = true;
+            (self.needs_address, self.needs_target) = (true, false);
             self.next_block = None;
             return Ok(());
         };
@@ -374,7 +387,7 @@ impl<C: Code> EtmV4Flow<C> {
                 self.isa = block.next_isa;
             }
             Class::Indirect => {
-                self.needs_address = true;
+                (self.needs_address, self.needs_target) = (true, true);
                 self.returns.expect_pop();
             }
             _ => {}

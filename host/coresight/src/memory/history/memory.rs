@@ -7,7 +7,7 @@ pub(crate) use replaced::Replaced;
 use std::sync::{Arc, OnceLock};
 
 use super::super::{Code, Image, Images, MemorySpace, Moment};
-use super::{History, Placed, Program, Ran, Schedule, View};
+use super::{History, Placed, Program, Ran, Running, Schedule, Switches, View};
 use crate::frames::Stream;
 use crate::perf::TimeConversion;
 use crate::source::Protocol;
@@ -132,6 +132,23 @@ impl Memory {
     /// Threads of the source's stream, if the recording names them and the trace does not.
     pub fn schedule(&self) -> Option<&Schedule> {
         self.schedule.as_deref()
+    }
+
+    /// Context switches of the source's CPU in nanoseconds of perf's clock, in order: from each time on, what the CPU
+    /// runs. Empty if the kernel recorded none, if the recording is of a single thread, or if the trace's timestamps do
+    /// not convert to that clock.
+    pub fn switches(&self) -> &[(u64, Running)] {
+        let recorded = self.recorded.as_ref();
+        let recorded = recorded.filter(|it| it.thread.is_none() && it.conversion.is_some());
+        let cpu = recorded.and_then(|it| it.cpu);
+        let switches = cpu.and_then(|cpu| self.history.switches.get(&cpu));
+        switches.map_or(&[], Switches::all)
+    }
+
+    /// Time after the last instruction of the source's trace, in nanoseconds of perf's clock, if known.
+    pub fn end(&self) -> Option<u64> {
+        let sessions = self.recorded.as_ref()?.sessions.iter();
+        sessions.map(|session| session.end).max()
     }
 
     /// Adds an image to all programs. At an address in several images, the one added first wins.

@@ -4,9 +4,9 @@
 //! all switches. So the switches are indexed once: each stretch of time stores where the next stretch of another thread
 //! begins.
 
-/// Thread that a CPU runs.
+/// Thread that a CPU runs, according to the kernel's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Running {
+pub enum Running {
     /// A thread; 0 is the idle task, or a thread of another PID namespace than perf's.
     Thread(u32),
     /// A thread that is not traced.
@@ -62,6 +62,11 @@ impl Switches {
         {
             self.reported.push((time, running));
         }
+    }
+
+    /// All switches: from each time on, what the CPU runs. No two in a row are of the same thread.
+    pub fn all(&self) -> &[(u64, Running)] {
+        &self.reported
     }
 
     /// Whether any thread of the CPU is known.

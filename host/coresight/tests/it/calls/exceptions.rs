@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_exception_before_the_first_instruction_cuts_into_its_function() {
-    // Tracing begins at 0x104, where the interrupt comes.
+    // Tracing begins at 0x104, where the interrupt occurs.
     check(
         &[
             ON,
@@ -15,7 +15,7 @@ fn an_exception_before_the_first_instruction_cuts_into_its_function() {
         ],
         "on ?1 !14 >8 <8 .14",
     );
-    // Another one comes before the first instruction of the handler, which runs behind it.
+    // Another exception occurs before the first instruction of the handler, which runs afterwards.
     check(
         &[
             run(0x100, 0x110, Leave::Next),
@@ -65,7 +65,8 @@ fn exceptions_that_return_nobody_knows_where_are_not_at_one_place() {
     );
 }
 
-/// Of which the first place that is asked for is in another function than later: its code was not known then.
+/// Program whose first requested address is in another function than the same address later, because its code was not
+/// known at first.
 struct Late(bool);
 
 impl Program for Late {

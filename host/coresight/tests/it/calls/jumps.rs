@@ -1,4 +1,4 @@
-//! Jumps that are more than branches: `longjmp`, signals, stubs of libraries.
+//! Jumps that end or begin calls: `longjmp`, signals, stubs of libraries.
 
 use kymo_coresight::element::{Element, Leave, Unsynced};
 use kymo_coresight::memory::MemorySpace;
@@ -7,7 +7,8 @@ use super::{ON, check, context, exception, run};
 
 #[test]
 fn a_longjmp_leaves_what_is_above() {
-    // 1 calls setjmp (5), which returns; 2 and 3 and longjmp (6), which goes on behind the call of setjmp.
+    // 1 calls setjmp (5), which returns, then 2, which calls 3, which calls longjmp (6). It continues after the call of
+    // setjmp.
     check(
         &[
             run(0x100, 0x110, Leave::Call),
@@ -56,7 +57,7 @@ fn a_signal_that_waits_for_another_one_is_beside_it() {
             run(0x510, 0x518, Leave::Next),
             exception(2, 0x518),
             ON,
-            // The kernel does not go back, but to the handler of the next signal, 6.
+            // The kernel does not return to the interrupted code, but runs the handler of the next signal, 6.
             run(0x600, 0x610, Leave::Return),
             run(0x510, 0x518, Leave::Next),
             exception(2, 0x518),
@@ -66,7 +67,7 @@ fn a_signal_that_waits_for_another_one_is_beside_it() {
         ],
         "@7 ?1 >2 !14 on .14 >4 <4 ?5 !2 on .2 <5 >6 <6 ?5 !2 on .2 <5 <2",
     );
-    // One that comes during a system call of the handler is within it.
+    // A signal during a system call of the handler is nested in the handler.
     check(
         &[
             context(Some(7), 0),
@@ -88,7 +89,7 @@ fn a_signal_that_waits_for_another_one_is_beside_it() {
 
 #[test]
 fn a_handler_s_tail_call_to_what_it_cut_into_is_no_return() {
-    // A signal comes before the first instruction of 2, which its handler 4 calls itself.
+    // A signal occurs before the first instruction of 2. Its handler 4 calls 2 itself.
     check(
         &[
             context(Some(7), 0),
@@ -109,7 +110,7 @@ fn a_handler_s_tail_call_to_what_it_cut_into_is_no_return() {
 
 #[test]
 fn a_siglongjmp_leaves_the_handler_and_what_it_cut_into() {
-    // 1 calls 2, which a signal interrupts; its handler 4 calls longjmp, 5, which returns into 1.
+    // 1 calls 2, which a signal interrupts. The handler 4 calls longjmp (5), which returns into 1.
     for leave in [Leave::Return, Leave::IndirectJump] {
         check(
             &[
@@ -131,7 +132,7 @@ fn a_siglongjmp_leaves_the_handler_and_what_it_cut_into() {
 
 #[test]
 fn what_is_jumped_to_returns_for_the_function_that_jumped() {
-    // A stub 2 of a library jumps to code without symbols, which binds the function 3 and jumps to it.
+    // The stub 2 of a library jumps to code without symbols, which resolves the function 3 and jumps to it.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -172,7 +173,7 @@ fn a_loss_in_a_signal_handler_leaves_what_it_cut_into() {
 
 #[test]
 fn an_indirect_jump_to_the_caller_returns_from_unknown_code() {
-    // `br x30` in 0x30000, which 0x20000 calls twice; then one that leaves both.
+    // 0x20000 twice calls 0x30000, which returns by `br x30`. Then 0x40000 exits both by such a jump.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -186,7 +187,7 @@ fn an_indirect_jump_to_the_caller_returns_from_unknown_code() {
         ],
         "?1 >20000 >30000 <30000 >30000 <30000 >40000 <20000+1",
     );
-    // A table of jumps stays within its function.
+    // A jump table stays within its function.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -200,7 +201,7 @@ fn an_indirect_jump_to_the_caller_returns_from_unknown_code() {
 
 #[test]
 fn a_jump_into_missing_code_is_a_tail_call() {
-    // 2 is the stub of a library without an image, whose code is all one function.
+    // 2 is the stub of a library without an image, whose code is treated as one function.
     check(
         &[
             run(0x100, 0x110, Leave::Call),

@@ -6,7 +6,8 @@ use super::{check, run};
 
 #[test]
 fn a_coroutine_goes_on_below_the_function_that_lets_it() {
-    // 1 drives: it calls the switch 8, which jumps to the coroutine 2. That calls 3, which switches back; and so on.
+    // 1 drives the coroutine 2: it calls the switch 8, which jumps to 2. That calls 3, which switches back; then the
+    // same again.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -17,7 +18,7 @@ fn a_coroutine_goes_on_below_the_function_that_lets_it() {
             run(0x120, 0x130, Leave::Call),
             run(0x500, 0x510, Leave::Return),
             run(0x130, 0x140, Leave::Call),
-            // It goes on in 3, returns to 2, and calls 3 again.
+            // The coroutine resumes in 3, returns to 2, and calls 3 again.
             run(0x800, 0x810, Leave::Return),
             run(0x310, 0x320, Leave::Return),
             run(0x210, 0x220, Leave::Call),
@@ -31,7 +32,7 @@ fn a_coroutine_goes_on_below_the_function_that_lets_it() {
 
 #[test]
 fn a_return_to_a_start_begins_a_coroutine() {
-    // The switch 8 returns to where the coroutine 2 begins, which switches back, and goes on once.
+    // The switch 8 returns to the start of the coroutine 2, which switches back and is resumed once.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -52,7 +53,7 @@ fn a_return_to_a_start_begins_a_coroutine() {
 
 #[test]
 fn coroutines_go_on_in_turn() {
-    // 1 lets 2 begin, which lets 3 begin, which goes back to 1. Then each goes on once more.
+    // 1 starts 2, which starts 3, which switches back to 1. Then each is resumed once more.
     check(
         &[
             run(0x110, 0x120, Leave::Call),
@@ -93,7 +94,7 @@ fn behind_a_loss_no_coroutine_is_known() {
 
 #[test]
 fn what_a_longjmp_left_does_not_go_on() {
-    // 1 calls 2, which calls 3; longjmp (6) leaves both. Then 2 is called again and returns.
+    // 1 calls 2, which calls 3; longjmp (6) exits both. Then 2 is called again and returns.
     check(
         &[
             run(0x100, 0x110, Leave::Call),
@@ -112,7 +113,7 @@ fn what_a_longjmp_left_does_not_go_on() {
 
 #[test]
 fn the_oldest_coroutine_makes_room() {
-    // 1 lets each of 70 functions begin, which switches back; then one of them goes on.
+    // 1 starts 70 coroutines, each of which switches back. Then one of them is resumed.
     let begins = |number: u64| 0x1000 + 0x100 * number;
     let ends = |last: u64| {
         let mut elements = Vec::new();
@@ -145,7 +146,7 @@ fn a_coroutine_that_ends_leaves_those_that_wait_for_it() {
         &[
             run(0x100, 0x110, Leave::Call),
             run(0x200, 0x210, Leave::Call),
-            // 5 switches to the start of 6, which returns to what goes on with 2, by 8.
+            // 5 switches to the start of 6, which returns to code that switches back to 2 by 8.
             run(0x500, 0x510, Leave::Return),
             run(0x600, 0x620, Leave::Return),
             run(0x704, 0x710, Leave::Call),
@@ -162,7 +163,7 @@ fn a_coroutine_that_went_on_ends_alone() {
     check(
         &[
             run(0x100, 0x110, Leave::Call),
-            // 5 switches to 6, which calls 5 to switch back, goes on, and ends.
+            // 5 switches to 6, which calls 5 to switch back, is resumed, and ends.
             run(0x500, 0x510, Leave::IndirectJump),
             run(0x600, 0x610, Leave::Call),
             run(0x500, 0x510, Leave::Return),

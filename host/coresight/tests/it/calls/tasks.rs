@@ -1,11 +1,12 @@
-//! Tasks without thread contexts: a handler returns to another address than the interrupted one.
+//! Tasks without context IDs: a handler that returns to another address than the interrupted one switches tasks.
 
 use kymo_coresight::calls::{Edges, Place, Program, Stacks};
-use kymo_coresight::element::{Context, Element, Leave};
+use kymo_coresight::element::{Context, Element, Leave, Range};
+use kymo_coresight::isa::Isa;
 
 use super::{Numbered, ON, exception, run, word};
 
-/// The made-up program, without threads.
+/// The synthetic program, without threads.
 struct Unnamed;
 
 impl Program for Unnamed {
@@ -26,7 +27,7 @@ impl Program for Unnamed {
     }
 }
 
-/// The steps, and how many switches are doubtful.
+/// Checks the steps and the number of doubtful switches.
 fn check(elements: &[Element], expected: &str, doubtful: u64) {
     let mut words = Vec::new();
     let mut stacks = Stacks::new(false).with_tasks();
@@ -41,16 +42,63 @@ fn check(elements: &[Element], expected: &str, doubtful: u64) {
     assert_eq!(stacks.doubtful_switches(), doubtful);
 }
 
-/// The handler of the switch.
+/// The exception handler that switches tasks.
 fn handler() -> Element {
     run(0x800, 0x810, Leave::ExceptionReturn)
+}
+
+/// As [`Unnamed`]; the decoder takes the end of its handler for a jump (A32 without packets for exception returns).
+struct ByOpcode;
+
+impl Program for ByOpcode {
+    fn place(&mut self, context: &Context, address: u64) -> Place {
+        Numbered.place(context, address)
+    }
+
+    fn thread(&mut self, _: &Context) -> u32 {
+        u32::MAX
+    }
+
+    fn returns_from_exception(&mut self, range: &Range) -> bool {
+        range.end == 0x810
+    }
+}
+
+#[test]
+fn a_return_by_its_opcode_alone_switches_tasks() {
+    let handler = || match run(0x800, 0x810, Leave::IndirectJump) {
+        Element::Range(range) => Element::Range(Range {
+            isa: Isa::A32,
+            ..range
+        }),
+        other => other,
+    };
+    let elements = [
+        run(0x100, 0x110, Leave::Next),
+        exception(6, 0x110),
+        handler(),
+        run(0x300, 0x308, Leave::Next),
+        exception(6, 0x308),
+        handler(),
+        run(0x110, 0x118, Leave::Next),
+    ];
+    let mut words = Vec::new();
+    let mut stacks = Stacks::new(false).with_tasks();
+    let mut edges = Edges::new(&mut ByOpcode);
+    for element in elements {
+        edges.element(&element, &mut ByOpcode, &mut |edge| {
+            let mut functions = |_, address| address as u32;
+            stacks.edge(0, &edge, &mut functions, &mut |step| words.push(word(step)));
+        });
+    }
+    assert_eq!(words.join(" "), "?1 !6 >8 <8 .6 #1 ?3 !6 >8 <8 .6 #0");
 }
 
 #[test]
 fn a_handler_that_returns_elsewhere_switches_tasks() {
     check(
         &[
-            // 1 calls 2, which is interrupted; the task that begins with 3 calls 4, which is interrupted as well.
+            // 1 calls 2, which is interrupted. The task that begins with 3 calls 4, which is interrupted as well.
             run(0x100, 0x110, Leave::Call),
             run(0x200, 0x208, Leave::Next),
             exception(14, 0x208),
@@ -59,7 +107,7 @@ fn a_handler_that_returns_elsewhere_switches_tasks() {
             run(0x400, 0x408, Leave::Next),
             exception(14, 0x408),
             handler(),
-            // Both go on where they were.
+            // Both continue where they were interrupted.
             run(0x208, 0x220, Leave::Return),
             run(0x110, 0x118, Leave::Next),
             exception(14, 0x118),
@@ -91,7 +139,7 @@ fn an_exception_that_returns_or_repairs_switches_nothing() {
 
 #[test]
 fn tasks_that_yield_at_one_address_are_known_by_where_they_return() {
-    // 2 yields, at 0x208; 1 calls it in one task, 3 in the other one.
+    // 2 yields at 0x208. It is called by 1 in one task, and by 3 in the other one.
     let begin = [
         run(0x100, 0x110, Leave::Call),
         run(0x200, 0x208, Leave::Next),
@@ -109,7 +157,7 @@ fn tasks_that_yield_at_one_address_are_known_by_where_they_return() {
             run(address, address + 8, Leave::Next),
         ]
     };
-    // A handler that switched before is taken to do so again; of another one nothing is known.
+    // A handler that has switched before is assumed to switch again; about another one nothing is known.
     for (number, address, expected, doubtful) in [
         (14, 0x110, "!14 >8 <8 .14 #0? <2", 1),
         (14, 0x310, "!14 >8 <8 .14 #0? #1? <2", 2),
@@ -125,7 +173,7 @@ fn tasks_that_yield_at_one_address_are_known_by_where_they_return() {
 fn nothing_goes_on_behind_a_reset() {
     check(
         &[
-            // 1 calls 2, which is interrupted; the other task is reset within a handler.
+            // 1 calls 2, which is interrupted. The other task is reset within a handler.
             run(0x100, 0x110, Leave::Call),
             run(0x200, 0x208, Leave::Next),
             exception(14, 0x208),
@@ -136,7 +184,7 @@ fn nothing_goes_on_behind_a_reset() {
             exception(1, 0x908),
             run(0x100, 0x110, Leave::Call),
             run(0x200, 0x208, Leave::Next),
-            // A return to where the first task was interrupted is one to where this one is.
+            // A return to the address where the first task was interrupted is a return to this task's.
             exception(14, 0x208),
             handler(),
             run(0x208, 0x220, Leave::Return),
@@ -145,7 +193,7 @@ fn nothing_goes_on_behind_a_reset() {
         "?1 >2 !14 >8 <8 .14 #1 ?3 !15 >9 reset <9 .15 <3 ?1 >2 !14 >8 <8 .14 <2",
         0,
     );
-    // Also where it is the first element, or tracing begins again behind it.
+    // Also if the reset is the first element, or tracing restarts after it.
     check(
         &[
             exception(1, 0),
@@ -168,7 +216,7 @@ fn an_exception_that_comes_as_a_handler_ends_takes_its_place() {
                 run(0x100, 0x110, Leave::Call),
                 run(0x200, 0x208, Leave::Next),
                 exception(15, 0x208),
-                // Another one cuts into the first one's handler, before it ends.
+                // Another exception interrupts the handler of the first one before it ends.
                 run(0x900, 0x908, Leave::Next),
                 exception(21, 0x908),
                 run(0xa00, 0xa08, Leave::ExceptionReturn),
@@ -182,7 +230,7 @@ fn an_exception_that_comes_as_a_handler_ends_takes_its_place() {
             0,
         );
     }
-    // Of one that began before the trace, it is not known where it returns.
+    // The return address of a handler that began before the trace is not known.
     check(
         &[
             run(0x900, 0x910, Leave::ExceptionReturn),

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_function_that_returned_before_a_pause_has_ended() {
-    // 2 calls itself, and is called by what a filter keeps from being traced.
+    // 2 calls itself, and is called by code that a filter excludes from the trace.
     check(
         &[
             ON,
@@ -14,7 +14,7 @@ fn a_function_that_returned_before_a_pause_has_ended() {
             ON,
             run(0x200, 0x210, Leave::Call),
             run(0x200, 0x220, Leave::Return),
-            // An interrupt comes before what it returned to runs.
+            // An interrupt occurs before the code to which it returned runs.
             ON,
             run(0x210, 0x220, Leave::Return),
         ],
@@ -22,7 +22,7 @@ fn a_function_that_returned_before_a_pause_has_ended() {
     );
 }
 
-/// Which calls by a branch that does not say so.
+/// Program in which a branch that is no call instruction, at 0x10c, is a call.
 struct Calling;
 
 impl Program for Calling {

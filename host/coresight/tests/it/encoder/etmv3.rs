@@ -1,4 +1,5 @@
-//! Encoder of ETMv3 packets for a walk (Arm IHI 0014), with the expected elements. Every instruction has an atom.
+//! Encoder that writes a walk as ETMv3 packets (Arm IHI 0014), with the expected elements. Every instruction has an
+//! atom.
 
 use kymo_coresight::etmv3::Config;
 use kymo_coresight::isa::Isa;
@@ -6,18 +7,18 @@ use kymo_coresight::isa::Isa;
 use super::etmv4::{isa_number, next_of};
 use super::program::{Event, Instruction, Op, Program, Random, Run};
 
-/// Choices of a trace unit.
+/// Configuration of the trace unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Branch packets of the alternative encoding, in which short ones can have an exception.
+    /// Branch packets have the alternative encoding, in which short ones can contain an exception.
     pub has_alternative_branches: bool,
     pub counts_cycles: bool,
-    /// Exceptions may take back the instruction before them.
+    /// Exceptions may cancel the instruction before them.
     pub cancels: bool,
 }
 
 impl Options {
-    /// Registers: context IDs of 4 bytes, 64-bit timestamps.
+    /// Registers with these choices, context IDs of 4 bytes, and 64-bit timestamps.
     pub fn config(self) -> Config {
         Config {
             cr: 0xc000 | u32::from(self.counts_cycles) << 12,
@@ -35,7 +36,7 @@ struct Encoder<'a> {
     random: &'a mut Random,
     bytes: Vec<u8>,
     expected: Vec<String>,
-    /// What the last packet with an address said.
+    /// Address and instruction set of the last packet with an address.
     address: u64,
     isa: Isa,
     /// Atoms not sent yet, each with the line of its range.
@@ -88,19 +89,22 @@ pub fn encode(
     (encoder.bytes, encoder.expected)
 }
 
+/// Atom of an instruction that is no element, because the exception behind it cancels it.
+const CANCELLED: &str = "";
+
 impl Encoder<'_> {
-    /// A-sync and I-sync.
+    /// Writes A-sync and I-sync.
     fn synchronize(&mut self, address: u64, isa: Isa, reason: u8) {
         self.flush();
         self.bytes.extend([0, 0, 0, 0, 0, 0x80]);
-        // Of those that count cycles, an I-sync can have them, too.
+        // With cycle counts, an I-sync can contain one.
         let cycles = self.options.counts_cycles && self.random.once_in(2);
         self.bytes.push(if cycles { 0x70 } else { 0x08 });
         if cycles {
             self.bytes.extend([0x85, 0x01]);
         }
         self.bytes.extend(self.context_id.to_le_bytes());
-        // Non-secure.
+        // In non-secure state.
         self.bytes.push(0x08 | reason << 5);
         let is_thumb = u32::from(isa == Isa::T32);
         self.bytes.extend((address as u32 | is_thumb).to_le_bytes());
@@ -123,7 +127,7 @@ impl Encoder<'_> {
         all[index.expect("an instruction")]
     }
 
-    /// An instruction, and whether it executed.
+    /// Adds the atom of an instruction, which may have been executed or not.
     fn atom(&mut self, address: u64, is_executed: bool) -> u64 {
         let instruction = self.instruction(address);
         let exec = if is_executed { 'E' } else { 'N' };
@@ -142,7 +146,7 @@ impl Encoder<'_> {
             at = self.atom(at, number < run.count || run.is_taken);
         }
         assert_eq!(at, run.end);
-        // The library does not always see that a call leaves the instruction set.
+        // The library does not always detect that a call changes the instruction set.
         let is_broadcast = !self.options.cancels && run.next_isa != run.isa;
         if run.is_indirect() || is_broadcast {
             self.flush();
@@ -150,12 +154,12 @@ impl Encoder<'_> {
         }
     }
 
-    /// A branch address, with the byte of an exception if there is one.
+    /// Writes a branch address, with the byte of an exception if there is one.
     fn branch(&mut self, address: u64, isa: Isa, exception: Option<u8>) {
         let shift = if isa == Isa::A32 { 2 } else { 1 };
         let (new, old) = (address as u32 >> shift, self.address as u32 >> shift);
         let is_alternative = self.options.has_alternative_branches;
-        // Bits of so many bytes: the last one of the alternative encoding has one fewer.
+        // Address bits in this number of bytes. The last byte of the alternative encoding has one bit less.
         let bits = |len: u32| 6 + 7 * (len - 1) - u32::from(is_alternative && len > 1);
         let fits = |len: u32| isa == self.isa && (new ^ old) >> bits(len) == 0;
         let shortest = match (exception, is_alternative) {
@@ -189,19 +193,22 @@ impl Encoder<'_> {
             address = self.atom(address, true);
         }
         assert_eq!(address, at);
-        self.flush();
-        // The instruction that it came upon may be in the trace, and then be taken back. Alone in its packet, so that
-        // it can be.
+        // The instruction at which the exception occurs may be in the trace and be cancelled. Its atom has a packet of
+        // its own, or is the last of several in one.
         let is_cancelled = self.options.cancels && self.random.once_in(2);
-        if is_cancelled {
-            self.bytes.push(0x84);
+        if self.random.once_in(2) {
+            self.flush();
         }
+        if is_cancelled {
+            self.atoms.push((true, CANCELLED.to_owned()));
+        }
+        self.flush();
         self.expected.push(format!("exception {number}"));
         let cancels = u8::from(is_cancelled) << 5;
         self.branch(handler, ran.isa, Some(number << 1 | 1 | cancels));
     }
 
-    /// Sends the atoms, in P-headers of any format.
+    /// Sends the atoms, in P-headers of random formats.
     fn flush(&mut self) {
         let atoms = std::mem::take(&mut self.atoms);
         let mut rest = &atoms[..];
@@ -239,6 +246,9 @@ impl Encoder<'_> {
             let (header, count, cycles) = &forms[form];
             self.bytes.push(*header);
             for ((_, line), cycles) in rest[..*count].iter().zip(cycles) {
+                if line == CANCELLED {
+                    continue;
+                }
                 self.expected.push(if counts {
                     format!("{line} cc{cycles}")
                 } else {
@@ -249,7 +259,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Times, events and whatever else may stand between instructions.
+    /// Adds timestamps, events and other packets that may occur between instructions.
     fn between(&mut self, event: &Event) {
         let choice = self.random.below(60);
         if choice < 9 {
@@ -294,10 +304,10 @@ impl Encoder<'_> {
             5 if matches!(event, Event::Run(run) if run.last != Op::Plain) => {
                 self.bytes.push(0x76);
                 self.expected.push("return".into());
-                // Behind it an exception would take it back.
+                // An exception after it would cancel it.
                 self.bytes.push(0x66);
             }
-            // Periodic, and after an overflow.
+            // A periodic synchronization, and one after an overflow.
             6 | 7 => {
                 let (address, isa) = next_of(event);
                 let reason = if choice == 6 { 0 } else { 2 };

@@ -1,5 +1,5 @@
-//! Encoder of ETMv4 and ETE packets for a walk, in all forms that the protocol allows (Arm IHI 0064), with the expected
-//! elements.
+//! Encoder that writes a walk as ETMv4 and ETE packets, in all forms that the protocol allows (Arm IHI 0064), with the
+//! expected elements.
 
 mod atoms;
 
@@ -8,34 +8,41 @@ use kymo_coresight::isa::Isa;
 
 use super::program::{Event, Op, Program, Random, Run};
 
-/// Choices of a trace unit.
+/// Configuration of the trace unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub is_ete: bool,
     pub has_return_stack: bool,
     pub counts_cycles: bool,
-    /// P0 elements that may be speculative.
+    /// Greatest number of speculative P0 elements.
     pub speculation: u32,
-    /// Whether cycle counts say what they commit.
+    /// Whether cycle counts contain the number of committed elements.
     pub commits_with_cycles: bool,
-    /// Branches may come as source addresses (ETE).
+    /// Branches may be sent as source addresses (ETE).
     pub has_sources: bool,
-    /// Q elements take the place of atoms.
+    /// Q elements may replace atoms.
     pub has_q: bool,
+    /// Loads have atoms.
+    pub loads: bool,
+    /// Stores have atoms.
+    pub stores: bool,
 }
 
 impl Options {
     pub fn config(&self) -> Config {
         let commit_option = u32::from(!self.commits_with_cycles) << 29;
-        // Return stack, cycle counts, Q elements with counts, conditional trace not.
-        let idr0 = 0x0800_0e81 | commit_option | u32::from(self.has_q) << 15;
+        // Return stack, cycle counts, Q elements with counts; no conditional trace.
+        let accesses = if self.loads || self.stores { 6 } else { 0 };
+        let idr0 = 0x0800_0e81 | commit_option | u32::from(self.has_q) << 15 | accesses;
         Config {
             configr: 0xc1
+                | u32::from(self.loads) << 1
+                | u32::from(self.stores) << 2
                 | u32::from(self.counts_cycles) << 4
                 | u32::from(self.has_return_stack) << 12,
             trace_idr: 0x10,
             idr0,
-            // A version that has markers and ignores.
+            // A version with markers and ignore packets.
             idr1: if self.is_ete {
                 0x4100_fff0
             } else {
@@ -54,21 +61,21 @@ pub struct Encoder<'a> {
     options: Options,
     random: &'a mut Random,
     pub bytes: Vec<u8>,
-    /// Elements, without the positions of their packets.
+    /// Elements, without the offsets of their packets.
     pub expected: Vec<String>,
     history: [(u64, u8); 3],
     /// Return addresses, the newest last.
     returns: Vec<(u64, Isa)>,
     /// Atoms not sent yet, the oldest first.
     atoms: Vec<bool>,
-    /// P0 elements sent and not committed, as far as the trace said so.
+    /// P0 elements that were sent and not committed by the trace yet.
     uncommitted: u32,
     timestamp: Option<u64>,
     threshold: u32,
     context_id: u32,
     level: u8,
     isa: Isa,
-    /// No context was sent since the last synchronization.
+    /// Whether no context was sent since the last synchronization.
     is_new: bool,
 }
 
@@ -95,7 +102,7 @@ pub fn encode(
         isa: program.all[0].isa,
         is_new: true,
     };
-    // Unsynchronized bytes first, of which nothing comes.
+    // Unsynchronized bytes first, which result in no element.
     encoder.bytes.extend([0x95, 0x11, 0xf7]);
     encoder.synchronize();
     encoder.bytes.push(0x04);
@@ -103,21 +110,20 @@ pub fn encode(
     let first = program.all[0];
     encoder.address_with_context(first.address, first.isa);
     let end = events.iter().rposition(is_plain).map_or(0, |last| last + 1);
-    // The target of the last branch, if the return stack has it.
-    let mut unsent = None;
     for (number, event) in events[..end].iter().enumerate() {
-        match event {
-            Event::Run(run) => unsent = encoder.run(run),
+        // The target of a branch, if it was not sent because the return stack contains it.
+        let unsent = match event {
+            Event::Run(run) => encoder.run(run),
             Event::Exception {
                 ran,
                 at,
                 handler,
                 number,
             } => {
-                encoder.exception(ran, *at, *handler, *number, unsent);
-                unsent = None;
+                encoder.exception(ran, *at, *handler, *number);
+                None
             }
-        }
+        };
         if number + 1 < end {
             encoder.between(event, unsent);
         }
@@ -132,7 +138,7 @@ impl Encoder<'_> {
     fn synchronize(&mut self) {
         self.bytes.extend([0; 11]);
         self.bytes.push(0x80);
-        // INFO, what is speculative already, the threshold of cycle counts.
+        // INFO, the number of elements that are speculative already, the threshold of cycle counts.
         let counts = self.options.counts_cycles;
         let is_speculative = self.options.speculation > 0;
         self.bytes.extend([
@@ -152,7 +158,7 @@ impl Encoder<'_> {
         self.timestamp = None;
     }
 
-    /// A number in seven bits of each byte.
+    /// Writes a number with seven bits in each byte.
     fn number(&mut self, mut value: u32) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -169,7 +175,7 @@ impl Encoder<'_> {
         self.history = [(address, is), self.history[0], self.history[1]];
     }
 
-    /// The two low bytes and the others of an address.
+    /// The bytes of an address in a long packet, whose two low bytes omit the bits that are always 0.
     fn long(address: u64, is: u8, len: usize) -> Vec<u8> {
         let mut bytes = address.to_le_bytes()[..len].to_vec();
         if is == 0 {
@@ -180,8 +186,8 @@ impl Encoder<'_> {
         bytes
     }
 
-    /// An address in one of the forms that have it whole. `headers`: match, short, 32 and 64 bits, for instruction set
-    /// bit 0.
+    /// Returns an address in one of the forms that contain all of it. `headers`: those for match, short, 32 and 64
+    /// bits, with bit 0 of the instruction set.
     fn address_in(&mut self, address: u64, isa: Isa, headers: [u8; 4]) {
         let is = Self::is_of(isa);
         let shift = if is == 0 { 2 } else { 1 };
@@ -203,7 +209,7 @@ impl Encoder<'_> {
                 (address >> (7 + shift)) as u8,
             ]);
         }
-        // Of a 32-bit state, the upper half is 0.
+        // In a 32-bit state, the upper half is 0.
         if !differs(32) || isa != Isa::A64 {
             forms.push([&[headers[2] + is], &Self::long(address, is, 4)[..]].concat());
         }
@@ -216,7 +222,7 @@ impl Encoder<'_> {
         self.push_history(address, is);
     }
 
-    /// A Q element: so many instructions, then an address.
+    /// Writes a Q element: a number of instructions, then an address.
     fn q(&mut self, count: u32, address: u64, isa: Isa) {
         self.flush();
         self.p0(1);
@@ -231,7 +237,7 @@ impl Encoder<'_> {
 
     fn context_bytes(&mut self) -> Vec<u8> {
         let is_64 = u8::from(self.isa == Isa::A64) << 4;
-        // Behind trace info all is sent.
+        // After trace info everything is sent.
         let has_ids = self.is_new || self.random.once_in(2);
         self.is_new = false;
         let info = self.level | is_64 | 0x20 | if has_ids { 0xc0 } else { 0 };
@@ -244,7 +250,7 @@ impl Encoder<'_> {
         bytes
     }
 
-    /// The first context has its identifiers; they hold until others come.
+    /// Expects a context. The first one contains its identifiers, which are valid until others are sent.
     fn expect_context(&mut self, bytes: &[u8]) {
         let isa = isa_number(self.isa);
         let has_ids = bytes[0] & 0xc0 != 0;
@@ -257,7 +263,7 @@ impl Encoder<'_> {
             .push(format!("context {isa} el{}{ids}", self.level));
     }
 
-    /// The identifiers of the last context that had some, since the last loss of synchronization.
+    /// The last sent identifiers since the last loss of synchronization.
     fn known_ids(&self) -> Option<u32> {
         let lost = self
             .expected
@@ -285,14 +291,15 @@ impl Encoder<'_> {
         self.expect_context(&context);
     }
 
-    /// A waypoint. What remains unsent of its target.
+    /// Encodes the instructions up to a waypoint. Returns its target if that was not sent.
     fn run(&mut self, run: &Run) -> Option<u64> {
         let exec = if run.is_taken { 'E' } else { 'N' };
         let (start, end, count, isa) = (run.start, run.end, run.count, isa_number(run.isa));
         self.expected
             .push(format!("range {start:x} {end:x} {count} isa{isa} {exec}"));
-        // The library gives no return from an exception for a source address; captures say that there is one.
-        let is_branch = run.is_taken && !matches!(run.last, Op::Barrier | Op::ExceptionReturn);
+        // For a source address, the library reports no return from an exception, although captures contain one.
+        let is_branch =
+            run.is_taken && !matches!(run.last, Op::Barrier | Op::Access | Op::ExceptionReturn);
         if self.options.has_sources && is_branch && self.random.once_in(3) {
             self.flush();
             self.p0(1);
@@ -331,7 +338,7 @@ impl Encoder<'_> {
             }
         }
         if run.is_indirect() {
-            // A call through a register pushes before its own target could be popped.
+            // A call through a register pushes its return address before its own target could be popped.
             let known = self.returns.last() == Some(&(run.next, run.next_isa));
             if self.options.has_return_stack && known {
                 self.returns.pop();
@@ -344,7 +351,7 @@ impl Encoder<'_> {
         unsent
     }
 
-    fn exception(&mut self, ran: &Run, at: u64, handler: u64, number: u8, unsent: Option<u64>) {
+    fn exception(&mut self, ran: &Run, at: u64, handler: u64, number: u8) {
         self.flush();
         if ran.count > 0 {
             let isa = isa_number(ran.isa);
@@ -353,10 +360,9 @@ impl Encoder<'_> {
                 .push(format!("range {start:x} {end:x} {count} isa{isa} E"));
         }
         self.expected.push(format!("exception {number} {at:x}"));
-        // The return address is also the branch's target where that was not sent and nothing ran behind it.
-        let is_target = unsent.is_some() && ran.count == 0 && self.random.once_in(2);
-        let kind = if is_target { 0x40 } else { 0x01 };
-        self.bytes.extend([0x06, number << 1 | kind]);
+        // A target that was not sent is on the return stack, so no exception packet has it (`E1:E0` = 0b10: see
+        // `targets`).
+        self.bytes.extend([0x06, number << 1 | 1]);
         self.p0(1);
         self.address(at, ran.next_isa);
         self.level = 1 + self.random.below(2) as u8;
@@ -389,7 +395,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Times, events and whatever else may stand between waypoints.
+    /// Adds timestamps, events and other packets that may occur between waypoints.
     fn between(&mut self, event: &Event, unsent: Option<u64>) {
         let choice = self.random.below(60);
         if choice < 8 {
@@ -411,7 +417,7 @@ impl Encoder<'_> {
                 self.uncommitted -= count;
             }
             5 if unsent.is_none() => {
-                // Where synchronization is due. The library drops what is not committed then.
+                // A position where synchronization is due. The library discards uncommitted elements there.
                 if !self.options.commits_with_cycles {
                     self.commit_all();
                 }
@@ -419,7 +425,7 @@ impl Encoder<'_> {
                 self.synchronize();
                 self.address_with_context(address, isa);
             }
-            // What is behind the last P0 element and has no time is lost with an overflow: contexts, exception returns.
+            // An overflow loses packets after the last P0 element that have no time: contexts, exception returns.
             6 if unsent.is_none() && is_plain(event) => {
                 let (address, isa) = next_of(event);
                 self.commit_all();
@@ -514,12 +520,12 @@ impl Encoder<'_> {
     }
 }
 
-/// Whether nothing follows an event but addresses.
+/// Whether only address packets follow the last P0 element of an event.
 fn is_plain(event: &Event) -> bool {
     matches!(event, Event::Run(run) if run.last != Op::ExceptionReturn)
 }
 
-/// Where execution goes on behind an event.
+/// Address and instruction set at which execution continues after an event.
 pub fn next_of(event: &Event) -> (u64, Isa) {
     match event {
         Event::Run(run) => (run.next, run.next_isa),

@@ -1,4 +1,4 @@
-//! Debian's libopencsd as an oracle: a program in C that prints packets and elements.
+//! Oracle for packets and elements: a C program that uses Debian's libopencsd and prints them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,16 @@ use kymo_coresight::{Protocol, Source};
 
 use super::Case;
 
-/// What the oracle makes of a trace.
+/// Packets and elements that the oracle printed for a trace.
 #[derive(Default)]
 pub struct Theirs {
-    /// Position, bytes and kind of each packet.
+    /// Offset, bytes and kind of each packet.
     pub packets: Vec<String>,
     pub elements: Vec<String>,
 }
 
-/// Position, bytes and kind of each packet of this crate, but those before a synchronization: the library cuts these at will.
+/// Offset, bytes and kind of each packet of this crate, except those before a synchronization, which the library splits
+/// at arbitrary positions.
 pub fn packets(case: &Case) -> Vec<String> {
     let id = case.protocol.trace_id();
     let sources = [Source {
@@ -71,7 +72,7 @@ pub fn message(message: &StmMessage) -> String {
     text
 }
 
-/// The oracle, compiled; `None`, said aloud, where Debian's development package is not installed.
+/// The compiled oracle; `None`, with a message, if Debian's development package is not installed.
 fn oracle() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
@@ -102,7 +103,7 @@ fn oracle() -> Option<&'static Path> {
     program.as_deref()
 }
 
-/// What the oracle makes of traces.
+/// Runs the oracle on traces; `None` if it is not available.
 pub fn theirs(cases: &[Case]) -> Option<Vec<Theirs>> {
     let mut child = Command::new(oracle()?)
         .stdin(Stdio::piped())
@@ -149,7 +150,7 @@ pub fn theirs(cases: &[Case]) -> Option<Vec<Theirs>> {
                 ],
                 false,
             ),
-            // Bits 22:16 are the ID.
+            // Bits 22:16 contain the ID.
             Protocol::Stm(id) => ([u32::from(id.0) << 16 | 1, 0x7f, 0xff, 0, 0, 0, 0], false),
             _ => unreachable!("it decodes no other"),
         };

@@ -36,7 +36,7 @@ fn etmv4_over_real_code() {
         let code = &file[offset as usize..(offset + size) as usize];
         let words = code.chunks_exact(4).filter_map(|word| word.try_into().ok());
         let words: Vec<u32> = words.map(u32::from_le_bytes).collect();
-        // Windows of it, each a program: as long as addresses of all lengths are between its instructions.
+        // Parts of the code, each used as a program. They are long enough for addresses of all lengths.
         let cases: Vec<Case> = (0..20)
             .map(|number| {
                 let mut random = Random(seed * 1000 + number);
@@ -58,7 +58,7 @@ fn etmv4_over_real_code() {
     }
 }
 
-/// The code of a program of A32 and T32, as binutils lists it; `None`, said aloud, without them.
+/// The code of a program of A32 and T32, as binutils lists it; `None`, with a message, without binutils.
 fn listed(file: &Path) -> Option<Vec<real::Line>> {
     let mut objdump = Command::new("arm-none-eabi-objdump");
     let Ok(found) = objdump.arg("-d").arg(file).output() else {
@@ -70,7 +70,7 @@ fn listed(file: &Path) -> Option<Vec<real::Line>> {
     runs.into_iter().max_by_key(Vec::len)
 }
 
-/// Programs: windows of the code of a processor of the R profile, of both instruction sets, which call each other.
+/// Programs made of parts of the code of an R-profile processor, in both instruction sets, which call each other.
 fn windows(seed: u64) -> Vec<(Program, Random)> {
     let mut all = Vec::new();
     let Some(folder) = crate::data::folder() else {
@@ -123,7 +123,7 @@ fn ptm_over_real_code() {
     }
 }
 
-/// Without the library where exceptions take instructions back, as for generated code.
+/// Without the library if exceptions cancel instructions, as for generated code.
 #[test]
 fn etmv3_over_real_code() {
     for (seed, has_alternative_branches, counts_cycles, cancels) in [

@@ -16,19 +16,21 @@ impl Random {
         (self.0 >> 33) as usize % limit.max(1)
     }
 
-    /// Once in so many times.
+    /// Returns `true` once in `times` calls on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// What an instruction does to the flow.
+/// Effect of an instruction on the control flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Plain,
-    /// ISB: no branch, but a waypoint.
+    /// ISB: a waypoint that is no branch.
     Barrier,
-    /// Branch to the instruction of this number.
+    /// A load or store that is a waypoint.
+    Access,
+    /// Branch to the instruction with this index.
     Jump {
         to: usize,
         is_conditional: bool,
@@ -48,7 +50,7 @@ pub struct Instruction {
     pub size: u8,
     pub isa: Isa,
     pub op: Op,
-    /// Whether a branch that is not [`Op::Jump`] has a condition.
+    /// Whether a branch other than [`Op::Jump`] is conditional.
     pub may_skip: bool,
 }
 
@@ -65,7 +67,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Random code of one of the instruction sets: A64, or A32 and T32 which call each other.
+    /// Creates random code in A64, or in A32 and T32, which call each other.
     pub fn new(isa: Isa, base: u64, random: &mut Random) -> Self {
         let count = 40 + random.below(200);
         let mut all = Vec::new();
@@ -107,7 +109,7 @@ impl Program {
                 (Isa::T32, _) => 2,
                 _ => 4,
             };
-            // Wide calls between the sets need a target of 4 bytes' alignment, which A32 has.
+            // Wide calls from T32 need a target aligned to 4 bytes, which A32 always is.
             all.push(Instruction {
                 address,
                 size,
@@ -117,7 +119,7 @@ impl Program {
             });
             address += u64::from(size);
         }
-        // The walk never runs off the end, nor from A32 into T32.
+        // The walk never runs past the end, nor from A32 into T32.
         for end in [count / 2 - 1, count - 1] {
             let last = &mut all[end];
             last.op = Op::Return;
@@ -147,13 +149,36 @@ impl Program {
         code.extend([0; 4]);
         Program { base, code, all }
     }
+
+    /// Makes the loads or stores among the plain instructions waypoints.
+    pub fn with_accesses(mut self, loads: bool, stores: bool) -> Self {
+        let (code, base) = (&self.code, self.base);
+        for instruction in self.all.iter_mut().filter(|found| found.op == Op::Plain) {
+            let at = (instruction.address - base) as usize;
+            let bytes = &code[at..at + usize::from(instruction.size)];
+            let (is_load, is_store) = match (instruction.isa, bytes) {
+                (Isa::A64, [0x41, 0, 0x40, 0xf9]) => (true, false),
+                (Isa::A64, [0x41, 0, 0x00, 0xf9]) => (false, true),
+                (Isa::A64, [0x41, 0, 0x21, 0xf8]) => (true, true),
+                (Isa::A32, [0, 0x10, 0x90, 0xe5] | [0xd0, 0, 0xc2, 0xe1]) => (true, false),
+                (Isa::A32, [0, 0x10, 0x80, 0xe5]) => (false, true),
+                (Isa::T32, [0xd0, 0xf8, 0, 0x10] | [0x01, 0x68]) => (true, false),
+                (Isa::T32, [0xc0, 0xe9, 0, 0x12] | [0x10, 0xb4]) => (false, true),
+                _ => (false, false),
+            };
+            if loads && is_load || stores && is_store {
+                instruction.op = Op::Access;
+            }
+        }
+        self
+    }
 }
 
 fn words(word: u32) -> Vec<u8> {
     word.to_le_bytes().to_vec()
 }
 
-/// A wide instruction of T32: two halfwords, the upper one first.
+/// A 32-bit instruction of T32: two halfwords, the upper one first.
 fn halves(word: u32) -> Vec<u8> {
     [(word >> 16) as u16, word as u16]
         .iter()
@@ -178,7 +203,7 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
         (offset / unit) as u32 & ((1u32 << bits) - 1)
     };
     match (isa, op) {
-        // NOP, ADD, LDR, SVC, MRS.
+        // NOP, ADD, LDR, SVC, MRS, STR, LDADD.
         (Isa::A64, Op::Plain) => words(
             [
                 0xd503_201f,
@@ -186,7 +211,9 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
                 0xf940_0041,
                 0xd400_0001,
                 0xd53b_d040,
-            ][random.below(5)],
+                0xf900_0041,
+                0xf821_0041,
+            ][random.below(7)],
         ),
         (Isa::A64, Op::Barrier) => words(0xd503_3fdf),
         (
@@ -209,9 +236,16 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
         // RET, RETAA.
         (Isa::A64, Op::Return) => words([0xd65f_03c0, 0xd65f_0bff][random.below(2)]),
         (Isa::A64, Op::ExceptionReturn) => words(0xd69f_03e0),
-        (Isa::A32, Op::Plain) => {
-            words([0xe320_f000, 0xe280_0001, 0xe590_1000, 0xef00_0000][random.below(4)])
-        }
+        (Isa::A32, Op::Plain) => words(
+            [
+                0xe320_f000,
+                0xe280_0001,
+                0xe590_1000,
+                0xef00_0000,
+                0xe580_1000,
+                0xe1c2_00d0,
+            ][random.below(6)],
+        ),
         (Isa::A32, Op::Barrier) => words(0xf57f_f06f),
         (Isa::A32, Op::Jump { to, is_conditional }) => {
             let condition = if is_conditional {
@@ -233,8 +267,10 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
         (Isa::A32, Op::JumpRegister) => words([0xe12f_ff13, 0xe593_f000][random.below(2)]),
         (Isa::A32, Op::CallRegister) => words(0xe12f_ff33),
         (Isa::A32, _) => words([0xe12f_ff1e, 0xe8bd_8010, 0xe1a0_f00e][random.below(3)]),
-        (_, Op::Plain) if size == 4 => halves([0xf8d0_1000, 0xf3af_8000][random.below(2)]),
-        (_, Op::Plain) => half([0xbf00, 0x3001, 0x6801, 0xdf00][random.below(4)]),
+        (_, Op::Plain) if size == 4 => {
+            halves([0xf8d0_1000, 0xf3af_8000, 0xe9c0_1200][random.below(3)])
+        }
+        (_, Op::Plain) => half([0xbf00, 0x3001, 0x6801, 0xdf00, 0xb410][random.below(5)]),
         (_, Op::Barrier) => halves(0xf3bf_8f6f),
         (
             _,
@@ -253,7 +289,7 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
             };
             let offset = (all[to].address as i64 - from as i64) as u32;
             let sign = offset >> 24 & 1;
-            // J1 and J2 are the inverted bits 23 and 22, turned by the sign.
+            // J1 and J2 are the inverted bits 23 and 22, exclusive-or the sign.
             let j1 = !(offset >> 23 ^ sign) & 1;
             let j2 = !(offset >> 22 ^ sign) & 1;
             let high = 0xf000 | sign << 10 | offset >> 12 & 0x3ff;
@@ -266,14 +302,14 @@ fn encode(instruction: &Instruction, all: &[Instruction], random: &mut Random) -
     }
 }
 
-/// What the processor does next.
+/// Step of a walk.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// Instructions up to and with a waypoint.
+    /// Instructions up to a waypoint, inclusive.
     Run(Run),
     /// An exception before the instruction at `at`; the handler is at `handler`.
     Exception {
-        /// Instructions before it since the last waypoint.
+        /// Instructions since the last waypoint.
         ran: Run,
         at: u64,
         handler: u64,
@@ -289,10 +325,10 @@ pub struct Run {
     pub isa: Isa,
     /// The last instruction; meaningless if `count` is 0.
     pub last: Op,
-    /// Address of that instruction; 0 if `count` is.
+    /// Address of the last instruction; 0 if `count` is 0.
     pub source: u64,
     pub is_taken: bool,
-    /// Where execution goes on, and in which instruction set.
+    /// Address at which execution continues, and its instruction set.
     pub next: u64,
     pub next_isa: Isa,
 }
@@ -311,7 +347,7 @@ impl Run {
     }
 }
 
-/// A random walk, which begins at the first instruction.
+/// A random walk that begins at the first instruction.
 pub fn walk(program: &Program, steps: usize, exceptions: usize, random: &mut Random) -> Vec<Event> {
     let mut events = Vec::new();
     let mut at = 0;
@@ -369,9 +405,9 @@ pub fn walk(program: &Program, steps: usize, exceptions: usize, random: &mut Ran
         let anywhere = |random: &mut Random| random.below(program.all.len());
         let (is_taken, next) = match last.op {
             Op::Plain => unreachable!("the walk stops at waypoints"),
-            Op::Barrier => (true, index + 1),
+            Op::Barrier | Op::Access => (true, index + 1),
             Op::Jump { to, is_conditional } => {
-                // A loop to itself ends at some time only if it may fall through.
+                // A conditional branch to itself always falls through, so that the walk leaves it.
                 let is_taken = !is_conditional || (to != index && random.once_in(2));
                 (is_taken, if is_taken { to } else { index + 1 })
             }
@@ -387,7 +423,7 @@ pub fn walk(program: &Program, steps: usize, exceptions: usize, random: &mut Ran
             ),
             Op::ExceptionReturn => (true, interrupted.pop().unwrap_or_else(|| anywhere(random))),
         };
-        // The last instruction is a return: a barrier or branch has one behind it.
+        // The last instruction is a return, so another one follows each barrier or branch.
         let next = next.min(program.all.len() - 1);
         let target = program.all[next];
         if is_taken && matches!(last.op, Op::Call { .. } | Op::CallRegister) {

@@ -1,4 +1,4 @@
-//! Encoder of PTM packets for a walk (Arm IHI 0035), with the expected elements.
+//! Encoder that writes a walk as PTM packets (Arm IHI 0035), with the expected elements.
 
 use kymo_coresight::isa::Isa;
 use kymo_coresight::ptm::Config;
@@ -11,7 +11,7 @@ pub struct Encoder<'a> {
     random: &'a mut Random,
     bytes: Vec<u8>,
     expected: Vec<String>,
-    /// What the last packet with an address said.
+    /// Address and instruction set of the last packet with an address.
     address: u64,
     isa: Isa,
     returns: Vec<(u64, Isa)>,
@@ -22,7 +22,7 @@ pub struct Encoder<'a> {
     timestamp: u64,
 }
 
-/// Choices of a trace unit.
+/// Configuration of the trace unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub has_return_stack: bool,
@@ -30,7 +30,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Registers: context IDs of 4 bytes, 64-bit binary timestamps.
+    /// Registers with these choices, context IDs of 4 bytes, and 64-bit binary timestamps.
     pub fn config(self) -> Config {
         let choices = u32::from(self.has_return_stack) << 29 | u32::from(self.counts_cycles) << 12;
         Config {
@@ -84,13 +84,13 @@ pub fn encode(
 }
 
 impl Encoder<'_> {
-    /// A-sync and I-sync.
+    /// Writes A-sync and I-sync.
     fn synchronize(&mut self, address: u64, isa: Isa, reason: u8) {
         self.flush();
         self.bytes.extend([0, 0, 0, 0, 0, 0x80, 0x08]);
         let is_thumb = u32::from(isa == Isa::T32);
         self.bytes.extend((address as u32 | is_thumb).to_le_bytes());
-        // Non-secure.
+        // In non-secure state.
         self.bytes.push(0x09 | reason << 5);
         let cycles = self.cycles();
         self.count(0, cycles);
@@ -99,7 +99,7 @@ impl Encoder<'_> {
         self.context_isa = isa;
     }
 
-    /// A number of cycles: 0 where none are counted.
+    /// A random number of cycles; 0 if cycles are not counted.
     fn cycles(&mut self) -> u32 {
         match self.options.counts_cycles {
             true => {
@@ -110,7 +110,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// A cycle count, if there are any: four bits in a byte that has others, then seven in each.
+    /// Writes a cycle count if cycles are counted: four bits in a byte with other fields, then seven in each byte.
     fn count(&mut self, first: u8, cycles: u32) {
         if !self.options.counts_cycles {
             return;
@@ -132,7 +132,7 @@ impl Encoder<'_> {
             .push(format!("context {isa} id{:x}", self.context_id));
     }
 
-    /// The bytes of an address, as few as may be or more; bit 6 of the last one for an exception.
+    /// Writes the bytes of an address: as few as possible or more. Bit 6 of the last one marks an exception.
     fn address_bytes(&mut self, address: u64, isa: Isa, has_exception: bool) {
         let shift = u32::from(isa == Isa::A32);
         let (new, old) = (address as u32 >> shift, self.address as u32 >> shift);
@@ -210,7 +210,7 @@ impl Encoder<'_> {
         self.count(0, cycles);
     }
 
-    /// Sends the atoms, up to five in a packet; each with its cycles, if these are counted.
+    /// Sends the atoms, up to five in a packet, or each with its cycles if cycles are counted.
     fn flush(&mut self) {
         let atoms = std::mem::take(&mut self.atoms);
         let mut rest = &atoms[..];
@@ -222,7 +222,7 @@ impl Encoder<'_> {
         while !rest.is_empty() {
             let count = 1 + self.random.below(rest.len().min(5));
             let (now, later) = rest.split_at(count);
-            // The newest in bit 1; 1 is an N.
+            // Bit 1 is the newest atom; 1 is an N.
             let bits = now
                 .iter()
                 .fold(0, |bits, (taken, _)| bits << 1 | u8::from(!taken));
@@ -281,7 +281,7 @@ impl Encoder<'_> {
                 self.bytes.push(0x76);
                 self.expected.push("return".into());
             }
-            // After an overflow.
+            // A synchronization after an overflow.
             5 => {
                 let (address, isa) = next_of(event);
                 self.synchronize(address, isa, 2);

@@ -1,4 +1,4 @@
-//! Real code to walk over, classified by the text of a disassembler: `yaxpeax-arm` for A64, binutils for A32 and T32.
+//! Real code for walks, classified by the text of a disassembler: `yaxpeax-arm` for A64, binutils for A32 and T32.
 
 use kymo_coresight::isa::Isa;
 use yaxpeax_arch::{Decoder as _, U8Reader};
@@ -9,8 +9,8 @@ use super::program::{Instruction, Op, Program};
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
 
-/// A program of these words, at `base`. Branches that lead out of it, and words that the disassembler does not know, are
-/// replaced by NOP; a return ends it.
+/// A program of these words, at `base`. Branches to addresses outside of it, and words that the disassembler does not
+/// know, are replaced by NOP; a return ends it.
 pub fn program(base: u64, words: &[u32]) -> Program {
     let decoder = InstDecoder::default();
     let count = words.len() + 1;
@@ -35,10 +35,10 @@ pub fn program(base: u64, words: &[u32]) -> Program {
     Program { base, code, all }
 }
 
-/// What an instruction does to the flow, by its text; `None` for one that is replaced.
+/// Effect of an instruction on the control flow, from its text; `None` for one that must be replaced.
 fn op(text: &str, index: usize, count: usize) -> Option<Op> {
     let mnemonic = text.split(' ').next()?;
-    // `$+0x10`, from the instruction.
+    // The text has the form `$+0x10`, relative to the instruction.
     let target = || {
         let (_, offset) = text.rsplit_once('$')?;
         let bytes = i64::from_str_radix(offset.get(3..)?, 16).ok()?;
@@ -68,7 +68,7 @@ fn op(text: &str, index: usize, count: usize) -> Option<Op> {
             to: target()?,
             is_conditional: true,
         },
-        // Of Armv8.8, which the library does not know; among the code is data that looks like it.
+        // An instruction of Armv8.8, which the library does not know. Data among the code may look like it.
         _ if mnemonic.starts_with("bc.") => return None,
         _ if mnemonic.starts_with("ret") => Op::Return,
         _ => Op::Plain,
@@ -80,7 +80,7 @@ fn op(text: &str, index: usize, count: usize) -> Option<Op> {
 pub struct Line {
     address: u64,
     isa: Isa,
-    /// As in memory.
+    /// The bytes in memory order.
     bytes: Vec<u8>,
     text: String,
 }
@@ -94,7 +94,7 @@ impl Line {
         self.text.starts_with('.')
     }
 
-    /// An instruction that does nothing, or returns, of the size of this one.
+    /// A NOP or a return with the size of this instruction.
     fn replaced(&self, returns: bool) -> Vec<u8> {
         let halves = |halves: [u16; 2]| halves.map(u16::to_le_bytes).concat();
         match (self.isa, self.bytes.len(), returns) {
@@ -109,8 +109,8 @@ impl Line {
     }
 }
 
-/// The lines of a listing of `objdump -d`, in runs without a gap. Data among the code has the instruction set of what is
-/// before it.
+/// The lines of a listing of `objdump -d`, in sequences without gaps. Data among the code gets the instruction set of
+/// the code before it.
 pub fn runs(listing: &str) -> Vec<Vec<Line>> {
     let mut runs: Vec<Vec<Line>> = Vec::new();
     let mut isa = Isa::A32;
@@ -130,7 +130,7 @@ pub fn runs(listing: &str) -> Vec<Vec<Line>> {
                     isa = Isa::T32;
                     [first as u16, second as u16].map(u16::to_le_bytes).concat()
                 }
-                // A dump of data.
+                // A line of a data dump.
                 _ => continue,
             },
             None => match (number(opcode), opcode.len()) {
@@ -151,7 +151,7 @@ pub fn runs(listing: &str) -> Vec<Vec<Line>> {
             bytes,
             text: text.replace('\t', " "),
         };
-        // Half a word of data among A32.
+        // A halfword of data among A32.
         if line.is_data() && isa == Isa::A32 && line.bytes.len() != 4 {
             continue;
         }
@@ -165,8 +165,8 @@ pub fn runs(listing: &str) -> Vec<Vec<Line>> {
     runs
 }
 
-/// A program of these lines. Data, and branches that lead out of it, are replaced by NOP; a return ends it, and each part that
-/// is of one instruction set.
+/// A program of these lines. Data, and branches to addresses outside of it, are replaced by NOP. A return ends the
+/// program, and each part of it with one instruction set.
 pub fn program_of(lines: &[Line]) -> Program {
     let index_of = |address: u64, isa: Isa| {
         let found = lines.binary_search_by_key(&address, |line| line.address);
@@ -212,12 +212,13 @@ const CONDITIONS: [&str; 14] = [
     "eq", "ne", "cs", "cc", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le",
 ];
 
-/// What an instruction does to the flow, by its text, and whether it has a condition; `None` for one that is replaced.
+/// Effect of an instruction on the control flow, from its text, and whether it is conditional; `None` for one that must
+/// be replaced.
 fn op_of(line: &Line, index_of: impl Fn(u64, Isa) -> Option<usize>) -> Option<(Op, bool)> {
     let text = line.text.split([';', '@']).next()?.trim();
     let (mnemonic, operands) = text.split_once(' ').unwrap_or((text, ""));
     let mnemonic = mnemonic.trim_end_matches(".w").trim_end_matches(".n");
-    // `bl` behind which nothing follows is no condition of `b`, `bls` and `blt` are.
+    // `bl` alone is no condition of `b`, unlike `bls` and `blt`.
     let (root, is_conditional) = match mnemonic.split_at_checked(mnemonic.len().wrapping_sub(2)) {
         Some((root, condition)) if CONDITIONS.contains(&condition) && !root.is_empty() => {
             (root, true)
@@ -254,11 +255,11 @@ fn op_of(line: &Line, index_of: impl Fn(u64, Isa) -> Option<usize>) -> Option<(O
         "isb" => Op::Barrier,
         "mcr" if operands.contains("cr7, cr5, {4}") => Op::Barrier,
         _ if root.starts_with("rfe") || root == "eret" => Op::ExceptionReturn,
-        // What `^` does to the registers of a mode is no matter of the flow.
+        // The effect of `^` on banked registers does not matter for the control flow.
         _ if loads_pc && (root == "pop" || root.starts_with("ldm")) => Op::Return,
         "subs" | "movs" if is_to_pc => Op::ExceptionReturn,
         "ldr" | "mov" | "add" | "sub" if is_to_pc => Op::JumpRegister,
-        // Whatever else may write it.
+        // Other instructions that write the PC.
         _ if is_to_pc || loads_pc => return None,
         _ => Op::Plain,
     };

@@ -9,7 +9,7 @@ use kymo_coresight::{Protocol, etmv3, etmv4};
 use super::{assert_same, continued, decode};
 use crate::encoder::program::Random;
 
-/// Keys of conditional instructions, as a trace unit counts them.
+/// Generator of conditional instructions, with keys as a trace unit counts them.
 struct Conditionals {
     keys: u32,
     instruction: u32,
@@ -39,7 +39,7 @@ impl Conditionals {
             .push(Element::ConditionalResult { key, result });
     }
 
-    /// One packet.
+    /// Adds one packet.
     fn packet(&mut self, random: &mut Random, has_flags: bool) {
         let tokens = match has_flags {
             false => [
@@ -57,7 +57,7 @@ impl Conditionals {
                 self.instruction(false);
             }
             1 => {
-                // A special key: of an instruction whose result is not traced by it.
+                // A special key: that of an instruction whose result is not traced by its key.
                 let special = self.keys + random.below(2) as u32;
                 self.bytes.push(0x6c);
                 continued(special.into(), &mut self.bytes);
@@ -154,7 +154,7 @@ fn conditional_instructions_and_their_results() {
             expected: vec![Element::NoSync(Unsynced::Init)],
         };
         (0..200).for_each(|_| trace.packet(&mut random, has_flags));
-        // An atom behind them commits them; where execution is, nothing said.
+        // The atom after them commits them. The address is unknown, so it results in no range.
         trace.bytes.push(0xf7);
         trace.expected.push(Element::End(Unsynced::EndOfTrace));
         let (_, found) = decode(&Protocol::EtmV4(config), &trace.bytes);
@@ -172,7 +172,7 @@ fn conditional_instructions_are_cancelled_with_the_branch_before() {
         ..etmv4::Config::default()
     };
     let begin = [&[0; 11][..], &[0x80, 0x01, 0x00]].concat();
-    // An atom, two instructions with keys 1 and 2, a cancel of one, a key given: 5, an atom, a commit of one.
+    // An atom, two instructions with keys 1 and 2, a cancel of one, the explicit key 5, an atom, a commit of one.
     let behind = [0xf7, 0x40, 0x40, 0x2e, 0x01, 0x6c, 0x05, 0xf7, 0x2d, 0x01];
     let (_, found) = decode(&Protocol::EtmV4(config), &[&begin[..], &behind].concat());
     let expected = [
@@ -192,7 +192,7 @@ fn function_returns_count_on_cores_that_have_them() {
         ..etmv4::Config::default()
     };
     let begin = [&[0; 11][..], &[0x80, 0x01, 0x00]].concat();
-    // A function's return and an exception's: the first is committed, the second is cancelled.
+    // The return of a function, and that of an exception. The first is committed, the second is cancelled.
     let behind = [0x05, 0x07, 0x2d, 0x01, 0x2e, 0x01];
     let trace = [&begin[..], &behind].concat();
     let (_, found) = decode(&Protocol::EtmV4(m), &trace);
@@ -201,7 +201,7 @@ fn function_returns_count_on_cores_that_have_them() {
         Element::End(Unsynced::EndOfTrace),
     ];
     assert_same(&found, &expected, "a commit and a cancel");
-    // Other cores have none: what follows is not to be trusted, an event for one.
+    // Other cores do not have this packet: the following bytes are unreliable, for example an event.
     let a = etmv4::Config {
         is_m_profile: false,
         ..m
@@ -235,7 +235,7 @@ fn data_of_an_etmv3() {
         let mut waiting = [None; 4];
         let mut kinds = Vec::new();
         for _ in 0..300 {
-            // An address as the low bits in which it differs, or as all of them.
+            // An address with only the low bits that differ, or with all bits.
             let mut address = |bytes: &mut Vec<u8>, random: &mut Random| {
                 let new = match random.below(3) {
                     0 => last ^ random.below(0x80) as u32,
@@ -267,7 +267,7 @@ fn data_of_an_etmv3() {
             kinds.push(kind);
             match kind {
                 0 => {
-                    // Without values, there are none of any size.
+                    // If no values are traced, the size is not encoded.
                     let size_bits = if has_values { size_bits } else { 0 };
                     bytes.push(0x02 | a | size_bits);
                     let address = has_address.then(|| address(&mut bytes, &mut random));
@@ -278,7 +278,7 @@ fn data_of_an_etmv3() {
                     let value = Some(number);
                     expected.push(Element::Data { address, value });
                 }
-                // A value out of order, where values are traced.
+                // A value out of order, if values are traced.
                 1 if has_values => {
                     let tag = 1 + random.below(3) as u8;
                     bytes.push(0x50 | a | tag << 2);
@@ -356,7 +356,7 @@ fn an_exception_of_an_etmv3_cuts_in_where_the_flow_was() {
         bytes.extend(exception);
         bytes
     };
-    // An instruction that executed, then FIQ; or that is cancelled.
+    // An executed instruction, then FIQ; or an instruction that the exception cancels.
     let (atom, fiq, cancels) = (vec![0x84], Some(15 << 1), Some(15 << 1 | 0x20));
     let config = etmv3::Config {
         idr: 0x4100_f250,

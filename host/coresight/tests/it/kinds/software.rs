@@ -36,7 +36,7 @@ impl Nibbles {
     }
 }
 
-/// Packets of an STM at random, and their elements.
+/// A random trace of an STM, and its elements.
 pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
     let mut random = Random(seed);
     let is_gray = random.once_in(2);
@@ -44,12 +44,13 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
     trace.all(&[0xf; 21]);
     trace.all(&[0, 0xf, 0, 0, if is_gray { 4 } else { 3 }]);
     let mut expected = vec![Element::NoSync(Unsynced::Init)];
-    let (mut place, mut time) = (None, 0u64);
+    // The version packet sets both to 0.
+    let (mut place, mut is_placed, mut time) = ((0, 0), false, 0u64);
     for _ in 0..200 {
         let value = random.below(usize::MAX) as u64 | (random.below(usize::MAX) as u64) << 32;
         let mut message = StmMessage {
             kind: StmKind::Data,
-            place,
+            place: Some(place),
             value,
             bits: 0,
             is_marker: false,
@@ -62,21 +63,19 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
             0 => {
                 trace.all(&[1]);
                 trace.number(value & 0xff, 2);
-                place = Some((value as u8, 0));
+                (place, is_placed) = ((value as u16 & 0xff, 0), true);
                 continue;
             }
             1 => {
-                let (master, channel) = place.unwrap_or_default();
                 trace.all(&[3]);
                 trace.number(value & 0xff, 2);
-                place = Some((master, channel & 0xff00 | value as u16 & 0xff));
+                (place.1, is_placed) = (place.1 & 0xff00 | value as u16 & 0xff, true);
                 continue;
             }
             2 => {
-                let master = place.map_or(0, |(master, _)| master);
                 trace.all(&[0xf, 3]);
                 trace.number(value & 0xffff, 4);
-                place = Some((master, value as u16));
+                (place.1, is_placed) = (value as u16, true);
                 continue;
             }
             3 => {
@@ -84,7 +83,7 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
                     trace.all(&[0]);
                     continue;
                 }
-                // One with a timestamp tells the time and nothing else.
+                // A null packet with a timestamp only carries the time.
                 is_null = true;
                 has_time = true;
                 trace.all(&[0xf, 0, 1]);
@@ -120,17 +119,17 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
                 if random.once_in(2) {
                     message.kind = StmKind::MasterError;
                     trace.all(&[2]);
-                    place = place.map(|(master, _)| (master, 0));
+                    place.1 = 0;
                 } else {
                     message.kind = StmKind::GlobalError;
                     trace.all(&[0xf, 2]);
-                    place = place.map(|_| (0, 0));
+                    place = (0, 0);
                 }
-                message.place = place;
+                message.place = Some(place);
                 trace.number(value & 0xff, 2);
             }
             _ => {
-                // D4 has opcodes of its own; D8 to D64 count from 4, and from 8 with marker and time.
+                // D4 has opcodes of its own. D8 to D64 count from 4, or from 8 with marker and timestamp.
                 let opcode: &[u8] = match (size, is_marker, has_time) {
                     (0, false, false) => &[0xc],
                     (0, true, true) => &[0xd],
@@ -150,7 +149,7 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
             }
         }
         if has_time {
-            // The low nibbles that changed, perhaps more; 14 and 16 nibbles are written as 13 and 14.
+            // The low nibbles that changed, or more of them; 14 and 16 nibbles are encoded as 13 and 14.
             let most = 1 << random.below(31);
             let next = time.wrapping_add(random.below(most) as u64);
             let gray = |time: u64| if is_gray { time ^ time >> 1 } else { time };
@@ -174,6 +173,9 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
         if is_null {
             continue;
         }
+        if message.kind != StmKind::Data && !is_placed {
+            message.place = None;
+        }
         message.is_marker = is_marker;
         message.value = match message.bits {
             0 => 0,
@@ -181,7 +183,7 @@ pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
         };
         expected.push(Element::Software(Software::Stm(message)));
     }
-    // Whole bytes.
+    // Pads to a whole number of bytes.
     if trace.0.len() % 2 == 1 {
         trace.all(&[0]);
     }
@@ -231,6 +233,28 @@ fn packets_of_an_stm() {
     ] {
         assert!(seen.iter().any(|(seen, ..)| *seen == kind), "{kind:?}");
     }
+}
+
+/// STPv2 has masters of 16 bits. The reference library takes the packet for a reserved one.
+#[test]
+fn masters_of_16_bits_of_an_stm() {
+    let mut trace = Nibbles::default();
+    trace.all(&[0xf; 21]);
+    trace.all(&[0, 0xf, 0, 0, 3]);
+    // M16, C8, D8.
+    trace.all(&[0xf, 1, 0xa, 0xb, 0xc, 0xd, 3, 0, 7, 4, 5, 6]);
+    let (packets, found) = decode(&Protocol::Stm(TraceId(1)), &trace.bytes());
+    let Some(Packet::Stm(packet)) = packets.get(2) else {
+        panic!("{packets:?}");
+    };
+    let mut text = String::new();
+    stm::describe(packet, &mut text).expect("text");
+    assert_eq!(text, "M16:Set current master; Master=0xabcd");
+    let message = found.iter().find_map(|element| match element {
+        Element::Software(Software::Stm(message)) => Some((message.place, message.value)),
+        _ => None,
+    });
+    assert_eq!(message, Some((Some((0xabcd, 7)), 0x56)));
 }
 
 #[test]
@@ -291,7 +315,7 @@ fn packets_of_an_itm() {
                     }
                 }
                 4 => {
-                    // Low bits that changed; with the fourth byte, whether the upper ones did.
+                    // The low bits that changed; the fourth byte also contains whether the upper ones did.
                     let count = 1 + random.below(4);
                     let bits = [7, 14, 21, 26][count - 1];
                     let low = random.below(1 << bits) as u64;

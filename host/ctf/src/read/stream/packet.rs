@@ -21,6 +21,7 @@ pub(super) struct Previous {
     class: usize,
     instance: Option<u64>,
     cpu: Option<u64>,
+    begin: Option<u64>,
     end: Option<u64>,
     sequence: Option<u64>,
     discarded: Option<u64>,
@@ -70,6 +71,11 @@ impl StreamReader {
         self.view.packet.cpu_id = roles.cpu;
         self.set_sizes(roles, end)?;
         self.at = end;
+        if self.is_repeated() {
+            self.begins_file = false;
+            self.packets -= 1;
+            return Ok(true);
+        }
         self.find_gaps();
         (self.open, self.announce) = (true, true);
         Ok(true)
@@ -161,6 +167,36 @@ impl StreamReader {
         Ok(())
     }
 
+    /// Whether an earlier file of the stream had this packet: snapshots have packets in common.
+    fn is_repeated(&self) -> bool {
+        let packet = &self.view.packet;
+        let here = (packet.stream_class, packet.stream_instance, packet.cpu_id);
+        let mut previous = self.previous.iter();
+        let previous = previous.find(|it| (it.class, it.instance, it.cpu) == here);
+        self.file > 0
+            && packet.size.is_some_and(|size| size > 0)
+            && previous
+                .and_then(|it| match packet.seq_num {
+                    Some(number) => Some(it.sequence? >= number),
+                    // Such files are joined if their packets are in order of time.
+                    None => Some(it.begin? >= packet.begin_ticks?),
+                })
+                .unwrap_or(false)
+    }
+
+    /// Discarded events, behind those of the packet.
+    pub(super) fn discarded(&mut self) -> Option<Gap> {
+        let mut gap = self.behind.take()?;
+        let clock = self.view.plan.streams.get(self.view.packet.stream_class);
+        let clock = clock.and_then(|stream| stream.clock);
+        let last = clock.and_then(|clock| self.clocks.get(clock.0 as usize).copied());
+        gap.from_ticks = match last.filter(|_| self.events > 0) {
+            Some(last) => Some(last),
+            None => self.view.packet.begin_ticks,
+        };
+        Some(gap)
+    }
+
     /// Compares the packet's counters with those of the previous packet of the same stream.
     fn find_gaps(&mut self) {
         let Some(stream) = self.view.plan.streams.get(self.view.packet.stream_class) else {
@@ -171,6 +207,7 @@ impl StreamReader {
             class: packet.stream_class,
             instance: packet.stream_instance,
             cpu: packet.cpu_id,
+            begin: packet.begin_ticks,
             end: packet.end_ticks,
             sequence: packet.seq_num,
             discarded: packet.events_discarded,
@@ -189,6 +226,9 @@ impl StreamReader {
             }
             self.previous.push(now);
         }
+        let is_first = before.is_none();
+        // Without numbers, that two snapshots have no packet in common is all that shows a loss between them.
+        let is_apart = std::mem::take(&mut self.begins_file) && now.sequence.is_none();
         let from_ticks = before.and_then(|before| before.end);
         if let (Some(before), Some(now)) = (before.and_then(|before| before.sequence), now.sequence)
         {
@@ -206,19 +246,36 @@ impl StreamReader {
                 };
                 self.gaps[0] = Some(gap);
             }
+        } else if is_apart && !is_first {
+            self.gaps[0] = Some(Gap {
+                kind: GapKind::Packets,
+                count: None,
+                from_ticks,
+                to_ticks: packet.begin_ticks,
+            });
         }
         if let Some(now) = now.discarded {
             let mask = u64::MAX >> (64 - stream.discarded_size.max(1));
             let before = before.and_then(|before| before.discarded).unwrap_or(0);
             let lost = now.wrapping_sub(before) & mask;
-            if lost != 0 {
-                let count = Some(lost);
-                self.gaps[1] = Some(Gap {
-                    kind: GapKind::Events,
-                    count,
+            let gap = |kind, to_ticks| {
+                Some(Gap {
+                    kind,
+                    count: Some(lost),
                     from_ticks,
-                    to_ticks: packet.end_ticks,
-                });
+                    to_ticks,
+                })
+            };
+            let are_earlier = is_first && packet.seq_num.is_some_and(|it| it > 0);
+            match lost {
+                0 => {}
+                _ if self.counts_before => {
+                    self.gaps[1] = gap(GapKind::Events, packet.begin_ticks);
+                }
+                _ if are_earlier => {
+                    self.gaps[1] = gap(GapKind::EarlierEvents, packet.begin_ticks);
+                }
+                _ => self.behind = gap(GapKind::Events, packet.end_ticks),
             }
         }
     }

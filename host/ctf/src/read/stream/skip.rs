@@ -13,6 +13,9 @@ use crate::metadata::{ByteOrder, FieldClass, Form, Role};
 /// Number of bytes searched for a magic number at once.
 const STEP: u64 = 64 << 10;
 
+/// Number of bytes in which the UUID of a packet header is searched.
+const MOST_HEADER: usize = 64;
+
 /// A part of a stream that was skipped after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skipped {
@@ -20,9 +23,9 @@ pub struct Skipped {
     pub error: DecodeError,
     /// Number of the damaged packet in the stream, from 0.
     pub packet: u64,
-    /// Begin of the skipped part, in bits from the start of the stream; everything before it has been returned.
+    /// Begin of the skipped part, in bits from the start of the file; everything before it has been returned.
     pub from: u64,
-    /// End of the skipped part, where reading continues, in bytes from the start of the stream; `None` when nothing
+    /// End of the skipped part, where reading continues, in bytes from the start of the file; `None` when nothing
     /// after the error can be read.
     pub to: Option<u64>,
     /// How that position was found.
@@ -30,6 +33,9 @@ pub struct Skipped {
     /// Whether all bytes from `from` to the end of the stream are zero, in a stream without packet sizes in which no
     /// event has the id 0: the unused rest of a buffer that was dumped completely.
     pub is_unused: bool,
+    /// Whether this is no stream of the trace at all: nowhere is the magic number, and the file does not begin with a
+    /// packet header with the trace's UUID, or if headers have none, it begins with text.
+    pub is_other_file: bool,
 }
 
 impl Skipped {
@@ -52,6 +58,8 @@ pub enum Resume {
     PacketSize,
     /// A magic number. Bytes in the damaged packet may look like one; then another error follows.
     Magic,
+    /// The begin of the stream's next file. The skipped part extends to the end of the damaged one.
+    NextFile,
     /// None was found: the stream ends, or its packets cannot be told apart.
     End,
 }
@@ -90,6 +98,7 @@ impl StreamReader {
             .saturating_add(self.at);
         let is_unused =
             matches!(error.kind, Kind::UnknownEvent { found: 0 }) && self.is_unused(from / 8)?;
+        let mut is_other_file = error.packet == 0 && self.begins_otherwise(error.kind);
         let (to, resume) = match error.kind {
             _ if is_unused => (None, Resume::End),
             // If the first packet belongs to another trace, the whole stream does.
@@ -97,13 +106,22 @@ impl StreamReader {
             Kind::Io(_) => (None, Resume::End),
             _ => self.next_packet(from / 8)?,
         };
-        if let Some(to) = to {
+        is_other_file &= to.is_none();
+        let end = self.view.window.end();
+        let (to, resume) = match to {
+            None if self.next_file()? => (Some(end), Resume::NextFile),
+            Some(to) => {
+                (self.view.packet.offset, self.view.packet.size) = (to, Some(0));
+                (Some(to), resume)
+            }
+            None => (None, resume),
+        };
+        if to.is_some() {
             self.failed = false;
             self.open = false;
             self.announce = false;
-            self.gaps = [None; 2];
+            (self.gaps, self.behind) = ([None; 2], None);
             self.pending = None;
-            (self.view.packet.offset, self.view.packet.size) = (to, Some(0));
         }
         Ok(Some(Skipped {
             error,
@@ -112,7 +130,29 @@ impl StreamReader {
             to,
             resume,
             is_unused,
+            is_other_file,
         }))
+    }
+
+    /// Whether the first bytes cannot be the damaged header of a packet of the trace.
+    fn begins_otherwise(&self, error: Kind) -> bool {
+        let (bytes, first) = self.view.window.from(0);
+        let head = bytes.get(..bytes.len().min(MOST_HEADER)).unwrap_or(bytes);
+        let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+        let metadata = self.view.plan.metadata();
+        let header = metadata.packet_header.iter().flat_map(|it| &it.members);
+        let mut states_uuid = header.map(|member| match &member.class {
+            FieldClass::Array(class) => class.is_uuid,
+            FieldClass::Blob(class) => class.is_uuid,
+            _ => false,
+        });
+        let uuid = metadata.uuid.filter(|_| states_uuid.any(|it| it));
+        matches!(error, Kind::Magic { .. })
+            && first == 0
+            && match uuid {
+                Some(uuid) => !head.windows(uuid.0.len()).any(|it| *it == uuid.0),
+                None => head.iter().take(4).all(is_text),
+            }
     }
 
     /// Whether the bytes from `at` to the end of the stream are zero, and no packet states its size.

@@ -160,7 +160,12 @@ impl Parser<'_> {
             return Err(self.error_at(start, Kind::Missing("attribute name of clock")));
         }
         if !self.clock_names.insert(clock.name.clone()) {
-            return Err(self.error_at(start, Kind::Duplicate("clock")));
+            // babeltrace2's writer repeats the block for each stream class.
+            let mut known = self.metadata.clocks.iter();
+            return match known.any(|known| *known == clock) {
+                true => Ok(()),
+                false => Err(self.error_at(start, Kind::Duplicate("clock"))),
+            };
         }
         self.metadata.clocks.push(clock);
         Ok(())

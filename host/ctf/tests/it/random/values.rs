@@ -50,7 +50,8 @@ impl Maker {
         data.leak()
     }
 
-    /// A value: `chosen` if later fields depend on it, and matching the value `before` if it depends on that.
+    /// A value: `chosen` if later fields depend on it, and matching the value `before` if it depends on an earlier
+    /// field.
     fn datum(
         &mut self,
         name: &str,
@@ -66,7 +67,7 @@ impl Maker {
             }
             FieldClass::Float(class) => {
                 let value = match class.size {
-                    // As many bits as each has.
+                    // As many bits as the mantissa of each size has.
                     16 => f64::from(self.random.next() as i8) * 4.0,
                     32 => f64::from((f64::from(self.random.next() as i32) / 8.0) as f32),
                     _ => f64::from(self.random.next() as i32) / 8.0,
@@ -168,7 +169,7 @@ impl Maker {
         }
     }
 
-    /// A text of characters of more than one byte, each of which contains a zero byte.
+    /// A text of multi-byte characters, each of which contains a zero byte.
     fn wide(
         &mut self,
         name: &str,

@@ -1,6 +1,6 @@
 //! Numbers of functions, threads and interrupts in an export.
 //!
-//!  Events refer to a function by its address, and so on, as most readers expect. If that number is already in use (in
+//! Events refer to a function by its address, and so on, as most readers expect. If that number is already in use (in
 //! another space, or for an earlier function at that address), or a function has no address, it gets a substitute
 //! number that is recognisable as one.
 

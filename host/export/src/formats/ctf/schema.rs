@@ -1,7 +1,7 @@
 //! Layout of exported CTF traces: plain integers and strings on byte boundaries, so that even the simplest reader of
 //! CTF supports them.
 //!
-//!  The event classes are fixed, one for each kind in the event model. Thus a stream's content is known before its
+//! The event classes are fixed, one for each kind in the event model. Thus a stream's content is known before its
 //! first event; only the names of functions and interrupts, which are labels of an enumeration, have to wait for the
 //! end of the trace.
 
@@ -255,6 +255,9 @@ fn environment(
     ];
     if !info.unit.is_time() {
         facts.push(("kymo_unit", info.unit.suffix().to_owned()));
+    }
+    if info.wall_times {
+        facts.push(("kymo_wall_times", "1".to_owned()));
     }
     if let Some(base) = text_base {
         facts.push(("kymo_text_base", base.to_string()));

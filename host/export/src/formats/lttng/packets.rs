@@ -1,6 +1,6 @@
 //! Packet streams in the layout of LTTng's kernel tracer: byte-aligned, little endian.
 //!
-//!  An event's header takes 4 bytes if its number is below 31 and its time less than 2^27 ns (134 ms) after the event
+//! An event's header takes 4 bytes if its number is below 31 and its time less than 2^27 ns (134 ms) after the event
 //! before: 5 bits of number, 27 bits of time. Otherwise it takes 13 bytes.
 
 use std::fmt;
@@ -84,8 +84,6 @@ pub(super) struct Stream {
     pub last: u64,
     sequence: u64,
     discarded: u64,
-    /// Whether there is a loss that no packet has reported yet.
-    unreported: bool,
 }
 
 impl Stream {
@@ -104,7 +102,6 @@ impl Stream {
             last: 0,
             sequence: 0,
             discarded: 0,
-            unreported: false,
         }
     }
 
@@ -160,16 +157,18 @@ impl Stream {
         Ok(())
     }
 
-    /// Counts lost events, which are reported between two packets.
+    /// Counts lost events, which are behind those of the packet that counts them.
     pub fn lose(&mut self, events: u64, ticks: u64) -> io::Result<()> {
-        if self.sequence == 0 && self.bytes.is_empty() {
-            // Readers determine the number of lost events from the difference to the packet before.
+        if self.bytes.is_empty() {
             self.begin_packet(ticks);
         }
-        self.end_packet()?;
+        if self.sequence == 0 {
+            // Readers determine the number of lost events from the difference to the packet before.
+            self.end_packet()?;
+            self.begin_packet(ticks);
+        }
         self.discarded = self.discarded.saturating_add(events);
-        self.unreported = true;
-        Ok(())
+        self.end_packet()
     }
 
     fn begin_packet(&mut self, ticks: u64) {
@@ -204,18 +203,12 @@ impl Stream {
         self.written += self.bytes.len() as u64;
         self.bytes.clear();
         self.sequence += 1;
-        self.unreported = false;
         Ok(())
     }
 
-    /// Closes the stream. A loss after its last event is reported by a packet without events.
+    /// Closes the stream.
     pub fn finish(mut self) -> io::Result<()> {
         self.end_packet()?;
-        if self.unreported {
-            let last = self.last;
-            self.begin_packet(last);
-            self.end_packet()?;
-        }
         match self.file {
             Some(mut file) => file.flush(),
             None => Ok(()),

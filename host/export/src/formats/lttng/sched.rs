@@ -127,14 +127,23 @@ impl Lttng<'_> {
         processor: &mut Processor,
     ) -> io::Result<()> {
         let is_switch = matches!(event.kind, EventKind::SwitchedOut | EventKind::SwitchedIn);
-        processor.has_switched |= is_switch;
-        let news = event.thread.filter(|_| event.record);
-        if processor.has_switched || news.is_none() || news == processor.thread {
+        if processor.has_switched {
             return Ok(());
         }
+        let known = self.first_threads.get(&processor.cpu).copied();
+        processor.has_switched = is_switch || known == Some(Err(()));
+        if is_switch {
+            self.first_threads.insert(processor.cpu, Err(()));
+        }
+        let news = event.thread.filter(|_| event.record);
+        let before = known.and_then(Result::ok);
+        let Some(thread) = news.filter(|_| !processor.has_switched && news != before) else {
+            return Ok(());
+        };
+        self.first_threads.insert(processor.cpu, Ok(thread));
         let before = Left {
             ticks,
-            thread: processor.thread,
+            thread: before,
             recorded: false,
             state: None,
         };

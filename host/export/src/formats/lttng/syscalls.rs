@@ -1,6 +1,6 @@
 //! Fields of system calls with LTTng's names, which analyses use.
 //!
-//!  A source numbers the arguments. For calls that do input and output, analyses require a file descriptor and a count,
+//! A source numbers the arguments. For calls that do input and output, analyses require a file descriptor and a count,
 //! by name, and fail without them ([`unknown`]). Other values that were not recorded are omitted.
 
 use kymo_event::{Event, Field, TraceInfo, Value};

@@ -1,10 +1,10 @@
 //! Packet sequences: writers of packets in a Perfetto trace, with state that packets need not repeat.
 //!
-//!  Perfetto keeps state per sequence: interned names, the time of the packet before, and the default track of events.
+//! Perfetto keeps state per sequence: interned names, the time of the packet before, and the default track of events.
 //! Every track here writes its own sequence, so that an event needs none of these: the begin of a call takes some 15
 //! bytes.
 //!
-//!  Times are distances from the packet before (an incremental clock, local to each sequence). A snapshot sets that
+//! Times are distances from the packet before (an incremental clock, local to each sequence). A snapshot sets that
 //! clock, always to the origin of the trace, even when a sequence restarts after a loss: `trace_processor` requires
 //! that the displayed clock, to which a snapshot relates ours, never goes back from one snapshot to the next.
 

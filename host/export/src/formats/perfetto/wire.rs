@@ -1,6 +1,6 @@
 //! Encoder for the subset of Protocol Buffers that Perfetto's trace needs: tags, varints, and nested messages.
 //!
-//!  Perfetto's trace is one message with a repeated field, so a file is written packet by packet without storing it.
+//! Perfetto's trace is one message with a repeated field, so a file is written packet by packet without storing it.
 //! All fields are varints, fixed 64-bit numbers or length-delimited; a generated encoder for the thousands of messages
 //! in Perfetto's schema would be hundreds of times the size of this module.
 

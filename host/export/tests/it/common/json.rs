@@ -6,18 +6,18 @@ use serde_json::Value;
 
 use super::timeline::{Entry, Timeline, What};
 
-/// Microseconds as written, in nanoseconds: by the digits, for a double would round.
+/// Converts a decimal number of microseconds to nanoseconds, digit by digit because a double would round.
 fn nanoseconds(text: &str) -> i64 {
     let (whole, fraction) = text.split_once('.').expect("a point");
     assert_eq!(fraction.len(), 3, "three digits behind the point: {text}");
     format!("{whole}{fraction}").parse().expect("digits")
 }
 
-/// Reads a file: every entry of it must be one that we know.
+/// Reads a file, all of whose entries must be known.
 pub fn read(bytes: &[u8]) -> Timeline {
     let file: Value = serde_json::from_slice(bytes).expect("JSON");
     assert_eq!(file["displayTimeUnit"], "ns");
-    // The digits of times, which parsing loses, stand in the text, an entry a line.
+    // Parsing loses digits of times, so they are read from the text, which has one entry per line.
     let text = std::str::from_utf8(bytes).unwrap();
     let lines: Vec<&str> = text
         .lines()

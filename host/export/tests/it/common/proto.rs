@@ -1,5 +1,5 @@
-//! Perfetto's protobuf read back, as `trace_processor` reads it, with field numbers of its own:
-//! those of the `.proto` files, not those of the crate.
+//! Decoder of Perfetto's protobuf with the rules of `trace_processor`. Its field numbers are from the `.proto` files,
+//! not from the crate under test.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -97,14 +97,14 @@ pub struct TaskState {
     pub state: u64,
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub struct Perfetto {
     pub timeline: Timeline,
     pub states: Vec<TaskState>,
     /// The names of threads, by `tid`.
     pub threads: BTreeMap<u64, String>,
-    /// How often a sequence said that packets were dropped, by the name of its track.
+    /// Number of reports of dropped packets in each sequence, by the name of its track.
     pub dropped: BTreeMap<String, u64>,
 }
 
@@ -119,7 +119,7 @@ struct Sequence {
     sources: HashMap<u64, String>,
 }
 
-/// Reads a file, with `trace_processor`'s rules: what needs state that is not there fails here.
+/// Reads a file with the rules of `trace_processor`: a reference to missing state fails.
 pub fn read(bytes: &[u8]) -> Perfetto {
     let mut perfetto = Perfetto::default();
     let mut sequences: HashMap<u64, Sequence> = HashMap::new();
@@ -184,7 +184,7 @@ pub fn read(bytes: &[u8]) -> Perfetto {
         if event.is_none() && state.is_none() {
             continue;
         }
-        // What gives names has to say that it needs the state to which they are added.
+        // A packet that adds interned names must declare that it needs the incremental state.
         if packet.message(12).is_some() {
             assert_eq!(flags & 2, 2, "SEQ_NEEDS_INCREMENTAL_STATE");
         }

@@ -1,24 +1,24 @@
-//! Programs of others in Python, installed for the tests.
+//! Python programs of other projects, installed for the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program needs.
+/// Requirements of a program.
 pub struct Environment {
-    /// The folder that it is installed into.
+    /// Name of the folder in which it is installed.
     pub name: &'static str,
     /// The interpreter.
     pub python: &'static str,
-    /// Whether it sees what the system has installed.
+    /// Whether it uses packages that the system has installed.
     pub has_system_packages: bool,
-    /// The packages of PyPI.
+    /// Packages from PyPI.
     pub packages: &'static [&'static str],
-    /// A program that works if all is there.
+    /// A Python program that succeeds if everything is installed.
     pub imports: &'static str,
 }
 
-/// An interpreter with these packages, in the folder that cargo gives tests, so that it is there the next time. `None`
-/// where it can't be had.
+/// An interpreter with these packages, in the folder that cargo provides for tests, so that it remains for later runs;
+/// `None` if it can't be installed.
 pub fn with(environment: &Environment) -> Option<PathBuf> {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(environment.name);
     let python = home.join("bin/python3");

@@ -1,4 +1,4 @@
-//! A timeline as a viewer builds it, and what must hold of any.
+//! Timeline as a viewer builds it, with checks that any timeline must pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use kymo_event::Batch;
 
 use super::Trace;
 
-/// What stands on a row.
+/// Kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A slice begins.
+    /// Begin of a slice.
     Begin(String),
-    /// The innermost slice ends.
+    /// End of the innermost slice.
     End,
-    /// Something of no length.
+    /// An instant.
     Instant(String),
     /// The value of a counter.
     Counter(String),
@@ -23,7 +23,7 @@ pub enum What {
 /// An entry of a row, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub time: i64,
     pub what: What,
     /// Names and values of annotations.
@@ -34,7 +34,7 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct ViewerRow {
     pub name: String,
-    /// The name of its process; empty for one that is a process.
+    /// The name of its process; empty if the row is a process.
     pub process: String,
     pub entries: Vec<Entry>,
 }
@@ -46,7 +46,7 @@ pub struct Slice {
     pub begin: i64,
     pub end: i64,
     pub depth: usize,
-    /// Notes of begin and end.
+    /// Notes of its begin and end.
     pub notes: BTreeMap<String, String>,
 }
 
@@ -59,8 +59,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// What must hold: every row has a name that no other has (no other of its process, if it is a counter's), time does not
-    /// go back on it, and its slices are balanced.
+    /// Checks that every row has a unique name (a counter's is unique within its process), that time does not go back
+    /// in a row, and that its slices are balanced.
     pub fn check(&self) {
         let mut names = BTreeSet::new();
         for (number, row) in &self.rows {
@@ -90,7 +90,7 @@ impl Timeline {
         }
     }
 
-    /// The row of a name.
+    /// The row with this name.
     pub fn row(&self, name: &str) -> &ViewerRow {
         let mut rows = self.rows.values();
         rows.find(|row| row.name == name)
@@ -102,7 +102,7 @@ impl Timeline {
         self.rows.values().map(|row| row.name.as_str()).collect()
     }
 
-    /// The slices of calls, of all rows, in order.
+    /// The slices of calls in all rows, in order.
     pub fn calls(&self) -> Vec<Slice> {
         let calls = |row: &&ViewerRow| {
             let of_cpu = row.name.strip_prefix("CPU ");
@@ -116,7 +116,7 @@ impl Timeline {
     }
 }
 
-/// Slices by name, begin and end alone.
+/// Name, begin and end of each slice.
 pub fn spans(slices: &[Slice]) -> Vec<(&str, i64, i64)> {
     let slices = slices.iter();
     slices
@@ -173,8 +173,8 @@ impl ViewerRow {
     }
 }
 
-/// The calls that the analysis finds in a trace, as slices with the notes that an export should
-/// make; times as they are.
+/// The calls that the analysis finds in a trace, as slices with the notes that an export must contain; times are
+/// unchanged.
 pub fn expected_calls(trace: &Trace) -> Vec<Slice> {
     let mut calls = Calls::new(&trace.info, Default::default());
     let mut slices = Vec::new();

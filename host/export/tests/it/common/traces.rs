@@ -1,4 +1,4 @@
-//! Traces made by hand, each with what makes one kind of trouble.
+//! Synthetic traces, each with one kind of difficulty.
 
 use kymo_event::{
     Addr, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, InterruptId,
@@ -8,27 +8,27 @@ use kymo_event::{
 
 use super::Trace;
 
-/// Functions; each has the name of its letter.
+/// Functions; the name of each is its letter.
 pub const A: Addr = Addr(0x1000);
 pub const B: Addr = Addr(0x1100);
 pub const C: Addr = Addr(0x1200);
-/// A name that JSON, XML and folded stacks have to take care of.
+/// A name that must be escaped in JSON, XML and folded stacks.
 pub const ODD: Addr = Addr(0x1300);
 pub const ODD_NAME: &str = "operator<<;\"x\" & <y>";
-/// An address that nobody has a name for.
+/// An address without a name.
 pub const NAMELESS: Addr = Addr(0x9000);
 
-/// Threads: two of one name, one without.
+/// Threads: two with the same name, one without.
 pub const WORKER_1: Tid = Tid(0x2000_0100);
 pub const WORKER_2: Tid = Tid(0x2000_0200);
 pub const UNNAMED: Tid = Tid(0x2000_0300);
 /// A thread with a number that Linux could have given.
 pub const MAIN: Tid = Tid(42);
 
-/// Writes events of a stream, one after the other.
+/// Writer of events of a stream, one after the other.
 pub struct Writer {
     pub trace: Trace,
-    /// The space that what follows is of.
+    /// The space of the following events.
     pub space: SpaceId,
     stream: StreamId,
     cpu: Option<Cpu>,
@@ -37,7 +37,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// For a target of two CPUs.
+    /// Creates a writer for a target with two CPUs.
     pub fn new() -> Self {
         let stream = |cpu| StreamInfo {
             name: format!("cpu{cpu}"),
@@ -94,7 +94,7 @@ impl Writer {
         identities.interrupt(self.space, InterruptKind::Hard, Irq(irq))
     }
 
-    /// What follows happens on this CPU, in this thread.
+    /// Sets the CPU and thread of the following events.
     pub fn on(&mut self, cpu: u32, thread: Tid) -> &mut Self {
         self.stream = StreamId(cpu);
         self.cpu = Some(Cpu(cpu));
@@ -102,20 +102,20 @@ impl Writer {
         self
     }
 
-    /// What follows happens at this time.
+    /// Sets the time of the following events.
     pub fn at(&mut self, time: i64) -> &mut Self {
         self.time = time;
         self
     }
 
-    /// Any event.
+    /// Adds an event.
     pub fn event(&mut self, name: &'static str, kind: EventKind) -> &mut Self {
         self.trace.events.push(Event {
             time: Time(self.time),
             stream: self.stream,
             cpu: self.cpu,
             thread: self.thread,
-            // What is missing is no record.
+            // A gap is not a record.
             record: !matches!(kind, EventKind::Gap(_)),
             stamp: None,
             kind,
@@ -143,7 +143,7 @@ impl Writer {
         self.event("exit", EventKind::Exit { function })
     }
 
-    /// A switch from the thread that runs to another.
+    /// Switches from the running thread to another one.
     pub fn switch(&mut self, to: Tid) -> &mut Self {
         self.event("switched_out", EventKind::SwitchedOut);
         self.thread = Some(self.thread(to));
@@ -170,8 +170,8 @@ impl Writer {
     }
 }
 
-/// Calls on two threads of one name and an unnamed one, with preemption, nested interrupts,
-/// recursion, calls of no length, calls at one moment, and two CPUs. Nothing is missing.
+/// A trace without losses: calls in two threads of one name and an unnamed one, with preemption, nested interrupts,
+/// recursion, calls of length 0, calls at the same time, and two CPUs.
 pub fn whole() -> Trace {
     let mut w = Writer::new();
     w.at(100).event("switched_in", EventKind::SwitchedIn);
@@ -215,7 +215,7 @@ pub fn whole() -> Trace {
     w.trace
 }
 
-/// A counter's new value.
+/// An event that sets a counter.
 pub fn counter(name: &str, process: Option<u64>, value: Quantity) -> EventKind {
     EventKind::Counter {
         name: name.to_owned(),
@@ -224,7 +224,7 @@ pub fn counter(name: &str, process: Option<u64>, value: Quantity) -> EventKind {
     }
 }
 
-/// Counters of one name in two processes and in none, with values that are not all an `f64`.
+/// Counters of one name in two processes and in none, some with values that an `f64` cannot represent.
 pub fn counters() -> Trace {
     const BIG: u64 = (1 << 53) + 1;
     let mut w = Writer::new();
@@ -243,19 +243,19 @@ pub fn counters() -> Trace {
     w.trace
 }
 
-/// Everything that can be wrong with a trace, except time that goes back.
+/// A trace with all kinds of losses and damage, except time that goes back.
 pub fn broken() -> Trace {
     let mut w = Writer::new();
     // The beginning is overwritten, so the first exits are orphans.
     w.at(100).gap(Gap::Overwritten { packets: 3 });
     w.at(100).exit(C);
     w.at(105).exit(B);
-    // An exception: a catches what c threw.
+    // An exception: a catches an exception thrown in c.
     w.at(110).enter(A);
     w.at(115).enter(B);
     w.at(120).enter(C);
     w.at(130).exit(A);
-    // longjmp: b goes back into a.
+    // longjmp: b jumps back into a.
     w.at(131).enter(A);
     w.at(131)
         .event("setjmp", EventKind::SetJmp { env: Addr(0x80) });
@@ -270,19 +270,19 @@ pub fn broken() -> Trace {
         uncertainty_ns,
     };
     w.at(137).event("wall_clock", kind);
-    // A loss inside a call, and another directly behind it.
+    // A loss within a call, and another one directly after it.
     w.at(140).enter(A);
     w.at(150).enter(B);
     w.at(155).gap(Gap::Discarded { events: Some(37) });
     w.at(155).gap(Gap::LostPackets { packets: None });
     w.at(170).exit(A);
-    // The clock is uncertain inside a call.
+    // The clock is uncertain within a call.
     w.at(180).enter(C);
     w.at(182).gap(Gap::Clock(ClockGap {
         at_least: Duration(1000),
     }));
     w.at(1190).exit(C);
-    // Recording is turned off inside a call, and on again outside.
+    // Recording is turned off within a call, and on again outside.
     w.at(1200).enter(B);
     let recording = |on| EventKind::Recording {
         on,
@@ -302,7 +302,7 @@ pub fn broken() -> Trace {
     w.field(Field::new("count", 5_u64));
     w.field(Field::new("what", "a \"thing\""));
     w.field(Field::new("where", Value::Hex(0xE000_E010)));
-    // Bytes that could not be read end the stream; the calls stay open.
+    // Unreadable bytes end the stream; its calls remain open.
     w.at(2030).gap(Gap::Damage {
         offset: 4096,
         bytes: None,
@@ -311,7 +311,7 @@ pub fn broken() -> Trace {
     w.trace
 }
 
-/// Time that begins below zero and goes back in one stream.
+/// Time that begins below zero, and goes back in one stream.
 pub fn backward() -> Trace {
     let mut w = Writer::new();
     w.at(-50).enter(A);
@@ -326,7 +326,7 @@ pub fn backward() -> Trace {
     w.trace
 }
 
-/// A Linux process: streams belong to threads, and nothing tells of CPUs.
+/// A Linux process: streams belong to threads, and CPUs are not known.
 pub fn process() -> Trace {
     let mut w = Writer::new();
     w.trace.info.streams = [(MAIN, "thread-0"), (Tid(43), "thread-1")]
@@ -348,7 +348,7 @@ pub fn process() -> Trace {
     w.trace
 }
 
-/// The same process, of which one thread jumps out of calls, further and further.
+/// The same process; one thread jumps out of more and more calls.
 pub fn jumps() -> Trace {
     let mut w = Writer::new();
     let main = w.thread(MAIN);
@@ -372,7 +372,7 @@ pub fn jumps() -> Trace {
     w.trace
 }
 
-/// A thread could go on at 20 and gets the processor at 40.
+/// A thread that becomes ready at 20 and runs at 40.
 pub fn woken() -> Trace {
     let mut w = Writer::new();
     let thread = w.thread(Tid(43));
@@ -386,7 +386,7 @@ pub fn woken() -> Trace {
     w.trace
 }
 
-/// A processor that has nothing to do for a while, and threads of which no switch tells at first, but events do.
+/// A CPU that is idle for some time, and threads that record events before their first switch.
 pub fn scheduled() -> Trace {
     let mut w = Writer::new();
     let thread = w.thread(WORKER_2);
@@ -409,8 +409,8 @@ pub fn scheduled() -> Trace {
     w.trace
 }
 
-/// Two machines that are read as one: each has a function, a thread and an interrupt of the same number and name
-/// as the other one has.
+/// Two machines in one trace: each has a function, a thread and an interrupt with the same number and name as one of
+/// the other machine.
 pub fn two_machines() -> Trace {
     let mut w = Writer::new();
     let spaces = ["alpha", "beta"].map(|name| {
@@ -441,12 +441,12 @@ pub fn two_machines() -> Trace {
             }
         }
     }
-    // Their streams are merged by time.
+    // The streams are merged by time.
     w.trace.events.sort_by_key(|event| event.time);
     w.trace
 }
 
-/// No event at all.
+/// A trace without events.
 pub fn empty() -> Trace {
     Trace {
         events: Vec::new(),
@@ -454,7 +454,7 @@ pub fn empty() -> Trace {
     }
 }
 
-/// All of them, with names.
+/// All traces, with their names.
 pub fn all() -> [(&'static str, Trace); 5] {
     [
         ("whole", whole()),

@@ -1,4 +1,4 @@
-//! Dumps, whatever is in them, however they break off, and asked for or not.
+//! Dumps with any content, with any kind of interruption, requested or not.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use kymo_fixtures::zephyr_target::{BANNER, Cut, State};
 
 #[test]
 fn data_that_contains_the_mark_is_not_cut() {
-    // In an address, in a time with the line end behind it, and in a name that fills its field.
+    // In an address, in a time followed by a line end, and in a name that fills its field.
     let mut all = records(40);
     all.extend(record(0, u32::from_le_bytes(*b"-*-!"), 40));
     let mut timed = record(1, 0x0800_0101, 0);
@@ -56,7 +56,7 @@ fn breaks_off(all: &[u8], at: usize, cut: Cut) {
             | (Cut::Close, Ended::Disconnected(_))
     );
     assert!(expected, "{cut:?} at {at}: {:?}", dump.ended);
-    // What follows may begin with what looks like the text at a record's end.
+    // The bytes after a cut may look like the beginning of a record's text.
     assert!(all.starts_with(&dump.body), "{cut:?} at {at}");
     assert!(dump.body.len() + 8 >= at, "{cut:?} at {at}");
     drop(target);
@@ -89,7 +89,7 @@ fn dumps_that_come_unasked_are_kept_in_order() {
     let fake = Fake::start(State::new(records(4), entries(2)));
     let (mut target, console) = recognise(&fake, COMES);
     fake.change(|state| state.unrequested = VecDeque::from(unrequested.clone()));
-    // One comes before each of these answers.
+    // One dump arrives before each of these answers.
     assert!(target.status().unwrap().trace);
     let dumps = all(&mut target, Kind::Trace, &Cancel::new());
     let bodies: Vec<_> = dumps.iter().map(|dump| dump.body.clone()).collect();
@@ -100,7 +100,7 @@ fn dumps_that_come_unasked_are_kept_in_order() {
     assert_eq!(printed, "", "all of it was replies and dumps");
 }
 
-/// What came unasked is given, and why what was asked for did not come.
+/// A dump that was not requested is returned, together with the reason why the requested one is missing.
 #[test]
 fn a_device_that_dies_behind_an_unasked_dump_is_told() {
     let fake = Fake::start(State::new(records(40), entries(2)));
@@ -121,7 +121,7 @@ fn a_device_that_dies_behind_an_unasked_dump_is_told() {
     );
 }
 
-/// The target's buffer may be full just when it is asked who it is.
+/// The target's buffer may become full just before it is identified.
 #[test]
 fn a_dump_that_comes_before_the_first_answer_is_kept() {
     for text in ["", "EATING\r\n"] {

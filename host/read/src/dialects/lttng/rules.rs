@@ -100,8 +100,14 @@ pub(super) fn without_threads(metadata: &Metadata, rules: &[Arc<[Rule]>]) -> Opt
 pub(super) enum Means {
     Switch,
     Wakeup,
+    /// A new thread becomes ready for the first time.
+    NewWakeup,
     /// Name of a thread.
     Name,
+    /// A thread is created.
+    Fork,
+    /// A thread begins to exit.
+    ThreadExit,
     /// Execution of the program with this path.
     Exec,
     IrqEntry,
@@ -154,8 +160,10 @@ impl Means {
     pub(super) fn numbers(self, class: &EventClass) -> [&'static str; 2] {
         match self {
             Self::Switch => ["prev_tid", "next_tid"],
-            Self::Wakeup => ["tid", ""],
-            Self::Name | Self::Exec => ["tid", "child_tid"],
+            Self::Wakeup | Self::NewWakeup | Self::Name | Self::Exec | Self::ThreadExit => {
+                ["tid", ""]
+            }
+            Self::Fork => ["child_tid", ""],
             Self::IrqEntry | Self::IrqExit => ["irq", ""],
             Self::KindEntry(InterruptKind::Soft) | Self::KindExit(InterruptKind::Soft) => {
                 ["vec", ""]
@@ -177,11 +185,9 @@ impl Means {
     pub(super) fn texts(self, class: &EventClass) -> [&'static str; 2] {
         match self {
             Self::Switch => ["prev_comm", "next_comm"],
-            Self::Wakeup => ["comm", ""],
-            Self::Name => match class.name.as_str() {
-                "sched_process_fork" => ["child_comm", ""],
-                _ => ["name", ""],
-            },
+            Self::Wakeup | Self::NewWakeup | Self::ThreadExit => ["comm", ""],
+            Self::Name => ["name", ""],
+            Self::Fork => ["child_comm", ""],
             Self::Exec => ["filename", ""],
             Self::IrqEntry => ["name", ""],
             Self::Object(_) => [first_of(class, ["path", "sopath"]), ""],
@@ -199,8 +205,10 @@ fn meaning(class: &EventClass, old: bool, calls: &mut HashMap<String, usize>) ->
     };
     match name {
         "sched_switch" if has("next_tid") => return Means::Switch,
-        "sched_wakeup" | "sched_wakeup_new" if has("tid") => return Means::Wakeup,
-        "sched_process_fork" if has("child_tid") => return Means::Name,
+        "sched_wakeup" if has("tid") => return Means::Wakeup,
+        "sched_wakeup_new" if has("tid") => return Means::NewWakeup,
+        "sched_process_fork" if has("child_tid") => return Means::Fork,
+        "sched_process_exit" if has("tid") => return Means::ThreadExit,
         "sched_process_exec" if has("filename") => return Means::Exec,
         "lttng_statedump_process_state" if has("tid") => return Means::Name,
         "irq_handler_entry" if has("irq") => return Means::IrqEntry,

@@ -107,7 +107,7 @@ impl Follow {
     /// nothing else since. Its edges go first, up to the [end](Self::ends_run) of that run.
     pub fn before(&self, source: usize, next: &What) -> Option<usize> {
         let thread = match next {
-            What::Edge(Edge::Thread { thread }) => *thread,
+            What::Edge(Edge::Thread { thread }) | What::Runs(Some(thread)) => *thread,
             What::Edge(Edge::Arrive(_) | Edge::Exception(_)) => self.sources.get(source)?.thread,
             // When tracing starts again, the thread is still that of before: the next packet may name another one.
             _ => return None,
@@ -125,6 +125,7 @@ impl Follow {
                 Edge::Thread { .. } | Edge::TraceOn | Edge::Lost(_) | Edge::Replaced | Edge::Reset
             ) | What::Pause
                 | What::Restart
+                | What::Runs(_)
                 | What::End
         )
     }

@@ -1,7 +1,7 @@
 //! Opening of inputs with hardware trace: collects the parts to decode, by source.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kymo_coresight::clock::{self, Measure};
@@ -12,6 +12,7 @@ use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::selection::{has_threads, threads};
 use kymo_coresight::{Error, Protocol};
 
+use super::given::GivenSymbols;
 use super::program::Binaries;
 use super::software::is_software;
 use super::unit::{Part, ProcessOf, Work};
@@ -23,6 +24,8 @@ pub(super) struct Input {
     pub measure: Measure,
     /// Offset that is subtracted from timestamps beyond the range of event times.
     pub origin: u64,
+    /// First timestamp, if times are timestamps.
+    pub first: Option<u64>,
     pub conversion: Option<perf::TimeConversion>,
     /// Build ids by file path, as far as they are recorded.
     pub build_ids: HashMap<String, Vec<u8>>,
@@ -38,6 +41,8 @@ pub(super) struct Input {
     pub process_of: Option<Arc<ProcessOf>>,
     /// Remarks on missing or damaged parts of the input and its buffers.
     pub remarks: Vec<Remark>,
+    /// Symbol files that are applied, or refused.
+    pub settled_symbols: Vec<PathBuf>,
 }
 
 /// Trace source.
@@ -65,11 +70,26 @@ fn only_of_perf(path: &Path, options: &OpenOptions) -> Result<(), OpenError> {
     }
 }
 
+/// Reads the symbol files that the user gave.
+fn symbols(
+    options: &OpenOptions,
+    buffers: &[Buffer],
+    is_of_processes: bool,
+) -> Result<(GivenSymbols, Vec<Remark>), OpenError> {
+    GivenSymbols::open(&options.symbols, buffers, is_of_processes).map_err(|error| {
+        OpenError::HardwareTrace {
+            path: error.path().to_owned(),
+            message: error.to_string(),
+        }
+    })
+}
+
 /// Opens a raw buffer.
 pub(super) fn raw(path: &Path, options: &OpenOptions) -> Result<Input, OpenError> {
     only_of_perf(path, options)?;
     let buffers = open_raw(path, &options.trace).map_err(|error| refused(path, error))?;
-    Ok(Input::of(buffers, Binaries::new(None), None, Vec::new()))
+    let given = symbols(options, &buffers, false)?;
+    Ok(Input::of(buffers, (None, given), None, Vec::new()))
 }
 
 /// Opens a snapshot directory.
@@ -77,8 +97,8 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
     only_of_perf(path, options)?;
     let found = open_snapshot(path, &options.trace).map_err(|error| refused(path, error));
     let (buffers, missing) = found?;
-    let binaries = Binaries::new(None);
-    let mut input = Input::of(buffers, binaries, None, Vec::new());
+    let given = symbols(options, &buffers, false)?;
+    let mut input = Input::of(buffers, (None, given), None, Vec::new());
     input
         .remarks
         .splice(0..0, remarks::of_snapshot(missing.iter()));
@@ -105,7 +125,8 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     places.check().map_err(|error| refused(path, error))?;
     let mut files = perf::Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
-    let binaries = Binaries::new(files.kernel_symbols());
+    let given = symbols(options, &recording.buffers, true)?;
+    let symbols = (files.kernel_symbols(), given);
     let threads = std::mem::take(&mut recording.threads);
     let processes: HashMap<u32, u32> = threads
         .iter()
@@ -120,7 +141,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     });
     let mut of_recording = remarks::of_recording(&recording, &missing);
     of_recording.extend(files.remarks());
-    let mut input = Input::of(buffers, binaries, Some(Arc::new(process)), missing);
+    let mut input = Input::of(buffers, symbols, Some(Arc::new(process)), missing);
     input.remarks.splice(0..0, of_recording);
     input.build_ids = recording
         .mappings
@@ -192,18 +213,35 @@ fn refused(path: &Path, error: Error) -> OpenError {
 }
 
 impl Input {
-    /// Collects the sources of consecutive buffers. `absent` are files that the input lacks.
+    /// Time of the first timestamp; 0 without timestamps.
+    pub fn first_time(&self) -> i64 {
+        let first = self.first.unwrap_or_default();
+        match self.conversion {
+            Some(conversion) => conversion.nanoseconds(first).cast_signed(),
+            None => first.saturating_sub(self.origin).cast_signed(),
+        }
+    }
+
+    /// Collects the sources of consecutive buffers, with the kernel's symbols and those that were given. `absent` are files
+    /// that the input lacks.
     fn of(
         buffers: Vec<Buffer>,
-        binaries: Binaries,
+        (kernel, (given, unfit)): (Option<Vec<u8>>, (GivenSymbols, Vec<Remark>)),
         process_of: Option<Arc<ProcessOf>>,
         absent: Vec<perf::Missing>,
     ) -> Self {
         let mut of_all = remarks::of_buffers(&buffers);
         of_all.extend(remarks::of_images(&buffers));
-        let (binaries, absent) = (Arc::new(binaries), Arc::new(absent));
+        of_all.extend(unfit);
+        let settled_symbols = given.settled().map(Path::to_owned).collect();
+        let binaries = Arc::new(Binaries::new(kernel, given));
+        let absent = Arc::new(absent);
         let traces = input::traces(&buffers);
         let (measure, origin) = clock::measure(&buffers, &traces);
+        let first = match measure {
+            Measure::Timestamps => clock::first_timestamp(&buffers, &traces),
+            _ => None,
+        };
         let buffers: Vec<_> = buffers.into_iter().map(Arc::new).collect();
         let unit = |parts: &Vec<input::Part>| {
             let first = parts.first()?;
@@ -244,6 +282,7 @@ impl Input {
             units,
             measure,
             origin,
+            first,
             conversion: None,
             build_ids: HashMap::new(),
             threads: BTreeMap::new(),
@@ -252,6 +291,7 @@ impl Input {
             unordered: BTreeSet::new(),
             process_of,
             remarks: of_all,
+            settled_symbols,
         }
     }
 }

@@ -124,6 +124,18 @@ pub(super) fn timeless(sources: u64) -> Option<String> {
     ))
 }
 
+/// Returns a remark about sources of instructions with fewer than two timestamps; `None` if there are none.
+pub(super) fn brief(sources: u64) -> Option<String> {
+    let sources = match sources {
+        0 => return None,
+        1 => "a source has".to_owned(),
+        sources => format!("{sources} sources have"),
+    };
+    Some(format!(
+        "{sources} fewer than two timestamps: all that ran there is at one time, and durations there are not known"
+    ))
+}
+
 /// Returns a remark about exception returns after which any of several tasks may have continued; `None` if there are
 /// none.
 pub(super) fn same_address(switches: u64) -> Option<String> {

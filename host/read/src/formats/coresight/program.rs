@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::given::GivenSymbols;
 use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::{Context, Range};
 use kymo_coresight::exception::Exceptions;
-use kymo_coresight::instruction::waits_for_interrupt;
+use kymo_coresight::instruction::{returns_from_exception, waits_for_interrupt};
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Image, Layout, Memory, MemorySpace, View};
 use kymo_event::Addr;
@@ -62,6 +63,8 @@ pub(super) struct Binaries {
     known: Mutex<Known>,
     /// Symbols of the kernel at its run-time addresses.
     kernel: Option<Symbols>,
+    /// Symbol files that the user gave.
+    given: GivenSymbols,
 }
 
 type Known = HashMap<(String, usize), Option<Arc<Binary>>>;
@@ -80,7 +83,7 @@ fn contents(image: &Image) -> usize {
 
 impl Binaries {
     /// Creates the cache. `kernel` are the kernel's symbols in its own format.
-    pub fn new(kernel: Option<Vec<u8>>) -> Self {
+    pub fn new(kernel: Option<Vec<u8>>, given: GivenSymbols) -> Self {
         let kernel = kernel.and_then(|text| {
             let text = String::from_utf8_lossy(&text);
             Symbols::from_text(&text).ok()
@@ -88,6 +91,7 @@ impl Binaries {
         Binaries {
             known: Mutex::default(),
             kernel,
+            given,
         }
     }
 
@@ -99,7 +103,13 @@ impl Binaries {
         }
         let file = image.bytes.file();
         let binary = Layout::of_elf(file).and_then(|layout| {
-            let symbols = Symbols::from_elf(Arc::clone(file)).ok()?;
+            // A file with the names comes first: one without them has those of a library's interface.
+            let symbols = self.given.linked(image.into());
+            match Symbols::from_elf(Arc::clone(file)) {
+                Ok(own) => symbols.merge(own),
+                Err(_) if symbols.is_empty() => return None,
+                Err(_) => {}
+            }
             Some(Arc::new(Binary { layout, symbols }))
         });
         known.insert(key, binary.clone());
@@ -138,6 +148,8 @@ pub(super) struct Code<'a> {
     files: HashMap<Box<str>, Arc<str>>,
     /// For each block, whether it waits for interrupts.
     waits: Vec<Option<bool>>,
+    /// For each block, whether it returns from an exception.
+    returns: Vec<Option<bool>>,
     count: u32,
     /// Functions that were not reported yet.
     pub new: Vec<Definition>,
@@ -165,6 +177,7 @@ impl<'a> Code<'a> {
             missing: HashMap::new(),
             files: HashMap::new(),
             waits: Vec::new(),
+            returns: Vec::new(),
             count: 0,
             new: Vec::new(),
             new_unknown: Vec::new(),
@@ -176,6 +189,7 @@ impl<'a> Code<'a> {
     pub fn enter(&mut self, memory: &'a Memory, threads: Option<Threads>) {
         (self.memory, self.threads) = (memory, threads);
         self.waits.clear();
+        self.returns.clear();
     }
 
     /// Returns whether a range waits for interrupts (WFI).
@@ -355,9 +369,15 @@ impl Program for Code<'_> {
             Some((function, linked))
         });
         let listed = || {
-            let symbols = self.binaries.kernel.as_ref();
-            let symbols = symbols.filter(|_| room == Room::Kernel)?;
-            Some((symbols.function_at(Addr(address))?, address))
+            let function = match room {
+                Room::Machine => {
+                    let given = &self.binaries.given;
+                    given.function_at(Some(image.into()), Addr(address))
+                }
+                Room::Kernel => self.binaries.kernel.as_ref()?.function_at(Addr(address)),
+                Room::Process { .. } => None,
+            };
+            Some((function?, address))
         };
         let Some((function, linked)) = own.or_else(listed) else {
             return self.unknown(room, image);
@@ -399,6 +419,36 @@ impl Program for Code<'_> {
         before.is_some_and(|word| u32::from_le_bytes(*word) & 0x0fff_ffff == 0x01a0_e00f)
     }
 
+    /// Only on a machine without processes, where it can switch tasks. A kernel also enters its handlers so.
+    fn returns_from_exception(&mut self, range: &Range) -> bool {
+        if self.process_of.is_some() || range.last.size != 4 {
+            return false;
+        }
+        let index = range.block.map(|block| block as usize);
+        if let Some(Some(Some(known))) = index.map(|index| self.returns.get(index)) {
+            return *known;
+        }
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        let is_m_profile = exceptions.is_some_and(Exceptions::is_m_profile);
+        let bytes = |length: u64| {
+            let memory = self.memory.seen(self.view);
+            let bytes = memory.at(MemorySpace::ANY, range.end.wrapping_sub(length))?;
+            bytes.get(..length as usize)
+        };
+        let returns = !is_m_profile
+            && bytes(8)
+                .or_else(|| bytes(4))
+                .is_some_and(|bytes| returns_from_exception(range.isa, bytes));
+        if let Some(index) = index {
+            if index >= self.returns.len() {
+                self.returns.resize(index + 1, None);
+            }
+            self.returns[index] = Some(returns);
+        }
+        returns
+    }
+
     fn is_exception_return(&mut self, address: u64) -> bool {
         let threads = self.threads.as_ref();
         let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
@@ -422,22 +472,22 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_branch_behind_a_copy_of_the_program_counter_to_lr_is_a_call() {
-        // mov lr, pc; ldr pc, [r3]; ldr pc, [r3]
-        let words = [0xe1a0_e00fu32, 0xe593_f000, 0xe593_f000];
-        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    /// A machine's memory with these instructions at 0x8000.
+    fn memory(words: &[u32]) -> Memory {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut memory = Memory::default();
         memory.add(Image {
             name: "code".to_owned(),
             address: 0x8000,
             file_offset: 0,
-            bytes: code.into(),
+            bytes: bytes.into(),
             space: MemorySpace::ANY,
         });
-        let binaries = Binaries::new(None);
-        let mut code = Code::new(&memory, &binaries, None);
-        let range = |start, end: u64, isa| Range {
+        memory
+    }
+
+    fn range(start: u64, end: u64, isa: Isa) -> Range {
+        Range {
             start,
             end,
             count: ((end - start) / 4) as u32,
@@ -453,11 +503,33 @@ mod tests {
             block: None,
             cycles: None,
             has_no_opcode: false,
-        };
+        }
+    }
+
+    #[test]
+    fn a_branch_behind_a_copy_of_the_program_counter_to_lr_is_a_call() {
+        // mov lr, pc; ldr pc, [r3]; ldr pc, [r3]
+        let memory = memory(&[0xe1a0_e00f, 0xe593_f000, 0xe593_f000]);
+        let binaries = Binaries::new(None, GivenSymbols::default());
+        let mut code = Code::new(&memory, &binaries, None);
         assert!(code.is_call(&range(0x8000, 0x8008, Isa::A32)));
         assert!(!code.is_call(&range(0x8000, 0x800c, Isa::A32)));
         assert!(!code.is_call(&range(0x8000, 0x8008, Isa::A64)));
         // The copy is not of the run.
         assert!(!code.is_call(&range(0x8004, 0x8008, Isa::A32)));
+    }
+
+    #[test]
+    fn exceptions_end_by_their_instructions_on_a_machine_without_processes() {
+        // rfeia sp!; mov r0, sp; subs pc, lr, #4; ldr pc, [r3]
+        let memory = memory(&[0xf8bd_0a00, 0xe1a0_000d, 0xe25e_f004, 0xe593_f000]);
+        let binaries = Binaries::new(None, GivenSymbols::default());
+        let mut code = Code::new(&memory, &binaries, None);
+        assert!(code.returns_from_exception(&range(0x8000, 0x8004, Isa::A32)));
+        assert!(code.returns_from_exception(&range(0x8004, 0x800c, Isa::A32)));
+        assert!(!code.returns_from_exception(&range(0x800c, 0x8010, Isa::A32)));
+        let process = |thread: u32| thread;
+        let mut code = Code::new(&memory, &binaries, Some(&process));
+        assert!(!code.returns_from_exception(&range(0x8000, 0x8004, Isa::A32)));
     }
 }

@@ -48,7 +48,7 @@ pub(super) enum From {
     /// Stimulus port of an ITM.
     Port(u32),
     /// Channel of a master of an STM.
-    Channel { master: u8, channel: u16 },
+    Channel { master: u16, channel: u16 },
 }
 
 /// Returns whether a source traces no instructions.
@@ -146,7 +146,7 @@ pub(super) fn read(
             matches!(protocol, Protocol::Itm(_)) && !matches!(times, Times::Global { .. });
         if is_counted && start == 0 {
             // Its times count from here.
-            reader.output.timestamp(0, 0, 0);
+            reader.output.timestamp(0, 0, 0, None);
         }
         for packet in decoder {
             counts.packets += 1;
@@ -252,7 +252,7 @@ impl Reader<'_, '_> {
                 }
                 Waiting::Ticks(at, ticks) => {
                     self.group += 1;
-                    self.output.timestamp(self.group, at, ticks);
+                    self.output.timestamp(self.group, at, ticks, None);
                 }
                 Waiting::Line(_) | Waiting::Nothing => {}
             }
@@ -534,7 +534,12 @@ impl Reader<'_, '_> {
                 self.damage(at, len, "expected a packet of an STM");
             }
             Kind::Async => self.is_unsynced = false,
-            Kind::Version | Kind::Null | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => {}
+            Kind::Version
+            | Kind::Null
+            | Kind::Master8
+            | Kind::Master16
+            | Kind::Channel8
+            | Kind::Channel16 => {}
         }
         if let Some((ticks, _)) = packet.timestamp {
             self.timestamp(at, ticks);

@@ -8,6 +8,7 @@ mod cores;
 mod message;
 mod order;
 mod threads;
+mod totals;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::Receiver;
@@ -24,10 +25,7 @@ use kymo_event::{
 
 use super::follow::Follow;
 use super::input::Input;
-use super::meaning::{
-    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, timeless, too_deep,
-    unit, unordered,
-};
+use super::meaning::{Doubts, about_units, add, clock, name_of, unit};
 use super::names::Names;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
@@ -48,6 +46,8 @@ pub(super) struct CoreSightSource {
     /// Start time of the current source, if they follow one another.
     base: i64,
     latest: Option<i64>,
+    /// Time of events before all times of the trace.
+    first: i64,
     total: End,
     doubts: Doubts,
     is_reported: bool,
@@ -75,8 +75,10 @@ struct Reader {
     is_extrapolated: bool,
     /// Whether the thread may run elsewhere before and after this run: the order is unknown.
     is_unordered: bool,
-    /// Whether its thread runs on another core now.
+    /// Whether its thread runs on another core now, or not at all.
     is_left: bool,
+    /// Thread to which the kernel's records have switched the core, before the trace does; `Some(None)` for none.
+    announced: Option<Option<u32>>,
     /// Namespace of exception names.
     space: SpaceId,
     /// Active interrupts, if no thread is known.
@@ -98,12 +100,14 @@ enum State {
 
 impl CoreSightSource {
     pub fn new(input: Input, wanted: Wanted) -> Self {
+        let first = input.first_time();
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             unit: unit(input.measure, input.conversion),
             clock: clock(input.measure, input.conversion),
             numbered_threads: true,
             has_processes: input.process_of.is_some(),
+            settled_symbols: input.settled_symbols,
             ..TraceInfo::default()
         };
         for remark in input.remarks {
@@ -143,6 +147,7 @@ impl CoreSightSource {
                 is_unordered: false,
                 is_extrapolated: false,
                 is_left: false,
+                announced: None,
                 space,
                 interrupts: Vec::new(),
                 is_behind_gap: false,
@@ -181,6 +186,7 @@ impl CoreSightSource {
             unordered: input.unordered,
             base: 0,
             latest: None,
+            first,
             total: End::default(),
             doubts: Doubts::default(),
             is_reported: false,
@@ -229,18 +235,14 @@ impl CoreSightSource {
         let Some(item) = reader.items.pop_front() else {
             return;
         };
-        let time = match reader.is_timeless {
-            true => self.base,
-            false => self.base.saturating_add(item.time),
-        };
+        let own = if reader.is_timeless { 0 } else { item.time };
+        let time = self.base.saturating_add(own);
         // The time before the first timestamp is unknown.
         let time = match self.latest {
             _ if item.time != UNKNOWN => time.max(self.latest.unwrap_or(i64::MIN)),
-            Some(latest) => latest,
-            None => 0,
+            _ => self.latest.unwrap_or(self.first),
         };
-        let is_first = self.latest.is_none();
-        self.latest = Some(time);
+        let is_first = self.latest.replace(time).is_none();
         let time = Time(time);
         if let Some(stream) = self.info.streams.get_mut(index) {
             if stream.start.is_none() && self.is_serial && !is_first {
@@ -253,8 +255,10 @@ impl CoreSightSource {
             stream.start.get_or_insert(time);
             stream.end = Some(time);
         }
-        if let What::Edge(edge) = &item.what {
-            self.threads_move(index, edge, time, batch);
+        match &item.what {
+            What::Edge(edge) => self.threads_move(index, edge, time, batch),
+            What::Runs(Some(thread)) => self.leaves_others(index, *thread, time, batch),
+            _ => {}
         }
         let is_only = self.is_only_core();
         let Some(reader) = self.readers.get_mut(index) else {
@@ -329,6 +333,7 @@ impl CoreSightSource {
             What::DataSuppressed => at.named("data_suppressed", Vec::new()),
             What::Pause => at.lost(Lost::Paused),
             What::Restart => at.restart(),
+            What::Runs(thread) => at.cpu_runs(thread),
             What::LastTime => at.last_time(),
             What::StepBack => at.uncertain_clock(),
             What::End if self.is_serial => {
@@ -344,70 +349,6 @@ impl CoreSightSource {
                 name: "end".into(),
                 ..at.reader.event(at.time, EventKind::Other, false)
             }),
-        }
-    }
-
-    /// Adds the totals and remarks at the end.
-    fn tell(&mut self) {
-        if std::mem::replace(&mut self.is_reported, true) {
-            return;
-        }
-        let mut remarks = std::mem::take(&mut self.total.remarks);
-        remarks.sort_by_key(|(buffer, remark)| (*buffer, remark.offset));
-        for (_, remark) in remarks {
-            add(&mut self.info, remark);
-        }
-        let coarse = coarse(&self.total, &self.info);
-        self.info.remarks.extend(coarse);
-        self.info.remarks.extend(unordered(self.follow.unordered()));
-        let tasks = same_address(self.follow.doubtful_switches());
-        self.info.remarks.extend(tasks);
-        let deep = too_deep(self.follow.too_deep());
-        self.info.remarks.extend(deep);
-        let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
-        if self.total.counts.instructions > 0 {
-            tell("instructions", self.total.counts.instructions.to_string());
-        }
-        let unit = self.info.unit.suffix();
-        if self.total.widest > 0 {
-            let widest = self.total.widest;
-            let about = format!("times are right to within {widest} {unit}");
-            tell("uncertainty", about);
-        }
-        if self.total.backward > 0 {
-            let times = self.total.backward;
-            let about = format!("went back {times} times, and goes on from where it was");
-            tell("clock", about);
-            self.info.remarks.extend(backward(times));
-        }
-        self.info.remarks.extend(timeless(self.total.timeless));
-        if self.total.of_any > 0 {
-            let processes = self.total.of_any;
-            tell(
-                "processes",
-                format!(
-                    "the trace does not always tell which one runs: then all {processes} are taken for one"
-                ),
-            );
-        }
-        for (what, times, why) in [
-            (
-                "not followed",
-                self.doubts.not_followed,
-                "no image has the code",
-            ),
-            ("lost", self.doubts.lost, "trace is missing or damaged"),
-            ("off", self.doubts.paused, "nothing was traced for a while"),
-            ("resets", self.doubts.resets, "the processor started anew"),
-            (
-                "not fitting",
-                self.doubts.not_fitting,
-                "the code is not what ran",
-            ),
-        ] {
-            if times > 0 {
-                tell(what, format!("{times} times: {why}"));
-            }
         }
     }
 }

@@ -3,10 +3,13 @@
 //! Sources are independent. Each is decoded ahead by a few chunks, and the merge takes chunks in order of time. A chunk
 //! carries the definitions of everything that it names for the first time.
 
+mod off_cpu;
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Edge, Edges};
 use kymo_coresight::clock::{Clock, Measure, Placed};
 use kymo_coresight::doubts::Doubts;
@@ -21,6 +24,7 @@ use kymo_event::TraceCounts;
 
 use super::program::{Binaries, Code, Definition, NO_THREAD, Threads, Unknown};
 use super::software::{self, Message};
+use off_cpu::OffCpu;
 
 /// Number of chunks that are decoded ahead.
 const AHEAD: usize = 4;
@@ -51,6 +55,8 @@ pub(super) enum What {
     Pause,
     /// Like `Pause`, but nothing else is missing: the unit was off while its trace was read, or the thread did not run.
     Restart,
+    /// The CPU switches to this thread, or to none of the recording, according to the kernel.
+    Runs(Option<u32>),
     /// Last time that the source has. Later times are extrapolated.
     LastTime,
     /// The timestamps went back: times continue at the previous rate.
@@ -79,6 +85,7 @@ impl End {
         self.backward += other.backward;
         self.of_any = self.of_any.max(other.of_any);
         self.timeless += other.timeless;
+        self.brief += other.brief;
     }
 }
 
@@ -108,6 +115,8 @@ pub(super) struct End {
     pub of_any: usize,
     /// Streams of messages without timestamps.
     pub timeless: u64,
+    /// Sources of instructions with fewer than two timestamps, if others have more.
+    pub brief: u64,
 }
 
 /// Stream of a buffer, and its source.
@@ -162,15 +171,33 @@ impl Work {
         })
     }
 
+    /// Returns the context switches of the CPU, if the times of elements are those of the kernel.
+    fn off_cpu(&self) -> OffCpu {
+        let parts = self.parts.iter();
+        let mut code = parts.filter_map(|part| part.buffer.code.get(part.source));
+        let ends = code.clone().filter_map(Memory::end);
+        match code.next() {
+            Some(first) if self.measure == Measure::Timestamps && self.thread.is_none() => {
+                OffCpu::new(first.switches(), ends.max().unwrap_or_default())
+            }
+            _ => OffCpu::default(),
+        }
+    }
+
     fn run(&self, sender: SyncSender<Chunk>) {
         let none = Memory::default();
         let mut state = State {
             clock: Clock::new(self.measure, self.conversion, self.origin),
             placed: Vec::new(),
             chunk: Chunk::default(),
+            off_cpu: self.off_cpu(),
             sender,
             is_closed: false,
         };
+        let source = self.parts.first();
+        let source = source.and_then(|part| part.buffer.sources.get(part.source));
+        state.clock.restarts_at_timestamps =
+            source.is_some_and(|source| matches!(source.protocol, Protocol::Ptm(_)));
         let mut code = Code::new(&none, &self.binaries, self.process_of.as_deref());
         code.threads = self.parts.first().and_then(|part| self.threads(part));
         let mut edges = Edges::new(&mut code);
@@ -249,6 +276,7 @@ struct State {
     clock: Clock<(u64, What)>,
     placed: Vec<Placed<(u64, What)>>,
     chunk: Chunk,
+    off_cpu: OffCpu,
     sender: SyncSender<Chunk>,
     /// Whether the receiver is gone.
     is_closed: bool,
@@ -256,13 +284,18 @@ struct State {
 
 impl State {
     fn take(&mut self) {
-        let items = self.placed.drain(..).map(|placed| Item {
-            time: placed.time,
-            bounds: (placed.earliest, placed.latest),
-            offset: placed.what.0,
-            what: placed.what.1,
-        });
-        self.chunk.items.extend(items);
+        if self.clock.backward > 0 {
+            self.off_cpu.disable();
+        }
+        for placed in self.placed.drain(..) {
+            let item = Item {
+                time: placed.time,
+                bounds: (placed.earliest, placed.latest),
+                offset: placed.what.0,
+                what: placed.what.1,
+            };
+            self.off_cpu.add(item, &mut self.chunk.items);
+        }
     }
 
     fn send(&mut self) {
@@ -278,7 +311,10 @@ impl State {
         self.take();
         self.chunk.functions.extend(functions);
         self.chunk.unknown.extend(unknown);
+        let executed = end.counts.instructions > 0;
+        let is_brief = self.clock.measure() == Measure::Timestamps && self.clock.times < 2;
         self.chunk.end = Some(End {
+            brief: u64::from(executed && is_brief),
             widest: self.clock.widest,
             backward: self.clock.backward,
             ..end
@@ -309,10 +345,11 @@ impl Output<'_> {
         clock.push(instructions, (offset, what), placed);
     }
 
-    pub fn timestamp(&mut self, instructions: u64, at: usize, ticks: u64) {
+    /// Adds a timestamp, and the cycles since the last count.
+    pub fn timestamp(&mut self, instructions: u64, at: usize, ticks: u64, cycles: Option<u32>) {
         let State { clock, placed, .. } = &mut self.state;
         let before = clock.backward;
-        clock.timestamp(instructions, ticks, placed);
+        clock.timestamp_with_cycles(instructions, ticks, cycles, placed);
         if clock.backward > before {
             self.push(instructions, at, What::StepBack);
         }
@@ -326,13 +363,6 @@ impl Output<'_> {
             }
             let State { clock, placed, .. } = &mut self.state;
             clock.pause(placed);
-        }
-    }
-
-    fn cycles(&mut self, instructions: u64, cycles: Option<u32>) {
-        if let Some(cycles) = cycles {
-            let State { clock, placed, .. } = &mut self.state;
-            clock.cycles(instructions, cycles, placed);
         }
     }
 
@@ -361,6 +391,10 @@ struct Follower<'f, 'a, 'c> {
 }
 
 impl Sink for Follower<'_, '_, '_> {
+    fn unknown_target(&mut self, at: usize) {
+        self.element(at, Element::AddressUnknown);
+    }
+
     #[inline]
     fn element(&mut self, at: usize, element: Element) {
         let Self {
@@ -406,21 +440,16 @@ impl Sink for Follower<'_, '_, '_> {
             edges.look_for_thread(*code, &mut |edge| output.push(before, at, What::Edge(edge)));
         }
         let now = edges.instructions();
+        let State { clock, placed, .. } = &mut output.state;
+        clock.count(now, &element, placed);
         match element {
-            Element::Range(range) => {
-                output.cycles(now, range.cycles);
-                if output.measure == Measure::Timestamps && code.waits(&range) {
-                    // The time up to the next timestamp is spent waiting, so instructions do not take all of it.
-                    output.state.clock.gap();
-                }
+            // The time up to the next timestamp is spent waiting, so instructions do not take all of it.
+            Element::Range(range)
+                if output.measure == Measure::Timestamps && code.waits(&range) =>
+            {
+                output.state.clock.gap();
             }
-            Element::Cycles(cycles) => output.cycles(now, Some(cycles)),
-            Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
-            Element::Context(context) => output.cycles(now, context.cycles),
-            Element::Timestamp { value, cycles } => {
-                output.timestamp(now, at, value);
-                output.cycles(now, cycles);
-            }
+            Element::Timestamp { value, cycles } => output.timestamp(now, at, value, cycles),
             Element::Event(number) => output.push(now, at, What::Event(number)),
             Element::Instrumentation { level, value } => {
                 output.push(now, at, What::Value(level, value));

@@ -27,6 +27,16 @@ pub(super) enum Meaning {
         pid: FieldFormat,
         comm: Option<FieldFormat>,
     },
+    /// A new thread becomes ready for the first time.
+    NewWakeup {
+        pid: FieldFormat,
+        comm: Option<FieldFormat>,
+    },
+    /// A thread begins to exit.
+    ThreadExit {
+        pid: FieldFormat,
+        comm: Option<FieldFormat>,
+    },
     /// A new thread gets its parent's name.
     Fork {
         pid: FieldFormat,
@@ -72,6 +82,7 @@ pub(super) enum Meaning {
     },
     NumberedExit {
         id: FieldFormat,
+        ret: Option<FieldFormat>,
     },
     /// Text of a program.
     Print,
@@ -98,6 +109,7 @@ pub(super) struct Exit {
 #[derive(Clone, Debug)]
 pub(super) struct Switch {
     pub(super) previous: FieldFormat,
+    pub(super) previous_state: Option<FieldFormat>,
     pub(super) next: FieldFormat,
     pub(super) previous_comm: Option<FieldFormat>,
     pub(super) next_comm: Option<FieldFormat>,
@@ -107,9 +119,6 @@ pub(super) struct Switch {
 
 /// Returns the meanings of a trace's events, by id.
 pub(super) fn meanings(formats: &Formats) -> Vec<Option<Meaning>> {
-    let named_calls = formats
-        .iter()
-        .any(|event| event.system == "syscalls" && event.name.starts_with("sys_enter_"));
     let mut all = Vec::new();
     for event in formats.iter() {
         let place = usize::from(event.id);
@@ -117,14 +126,14 @@ pub(super) fn meanings(formats: &Formats) -> Vec<Option<Meaning>> {
             all.resize_with(place + 1, || None);
         }
         if let Some(entry) = all.get_mut(place) {
-            *entry = Some(meaning(event, named_calls).unwrap_or(Meaning::Other));
+            *entry = Some(meaning(event).unwrap_or(Meaning::Other));
         }
     }
     all
 }
 
 /// Returns the meaning of an event; `None` if it has none, or if a field is missing.
-fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
+fn meaning(event: &EventFormat) -> Option<Meaning> {
     let field = |name| event.field(name).cloned();
     let name = event.name.as_str();
     Some(match (event.system.as_str(), name) {
@@ -151,6 +160,7 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
         // Events of the kernel's latency tracers.
         ("ftrace", "context_switch") => Meaning::Switch(Box::new(Switch {
             previous: field("prev_pid")?,
+            previous_state: None,
             next: field("next_pid")?,
             previous_comm: None,
             next_comm: None,
@@ -163,13 +173,22 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
         },
         ("sched", "sched_switch") => Meaning::Switch(Box::new(Switch {
             previous: field("prev_pid")?,
+            previous_state: field("prev_state"),
             next: field("next_pid")?,
             previous_comm: field("prev_comm"),
             next_comm: field("next_comm"),
             previous_priority: field("prev_prio"),
             next_priority: field("next_prio"),
         })),
-        ("sched", "sched_wakeup" | "sched_wakeup_new") => Meaning::Wakeup {
+        ("sched", "sched_wakeup") => Meaning::Wakeup {
+            pid: field("pid")?,
+            comm: field("comm"),
+        },
+        ("sched", "sched_wakeup_new") => Meaning::NewWakeup {
+            pid: field("pid")?,
+            comm: field("comm"),
+        },
+        ("sched", "sched_process_exit") => Meaning::ThreadExit {
             pid: field("pid")?,
             comm: field("comm"),
         },
@@ -230,10 +249,11 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
                 Meaning::CallExit { name, child }
             }
         },
-        ("raw_syscalls", "sys_enter") if !named_calls => {
-            Meaning::NumberedEntry { id: field("id")? }
-        }
-        ("raw_syscalls", "sys_exit") if !named_calls => Meaning::NumberedExit { id: field("id")? },
+        ("raw_syscalls", "sys_enter") => Meaning::NumberedEntry { id: field("id")? },
+        ("raw_syscalls", "sys_exit") => Meaning::NumberedExit {
+            id: field("id")?,
+            ret: field("ret"),
+        },
         _ => return None,
     })
 }

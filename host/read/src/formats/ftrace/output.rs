@@ -1,11 +1,14 @@
 //! Output of ftrace events: rows of a batch, sorted if whole calls arrive at their ends.
 
+mod lives;
+
 use std::collections::HashMap;
 
 use super::held::{Held, Number};
 use super::processes::Processes;
 use super::sorter::Sorter;
 use super::tails::{self, Tails};
+use crate::reused::Threads;
 use kymo_event::{
     Addr, Batch, Cpu, Event, EventKind, Field, FunctionId, Gap, Identities, Row, RowKind, Space,
     SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time, TraceInfo,
@@ -76,6 +79,7 @@ pub(super) struct Output {
     /// Names of tasks that have not occurred yet.
     comms: HashMap<i32, String>,
     pub(super) processes: Processes,
+    pub(super) reused: Threads,
     last_thread: (i32, Option<ThreadId>),
     sorter: Option<Sorter>,
     held: Option<Held>,
@@ -126,6 +130,7 @@ impl Output {
             tasks: Tasks::default(),
             comms,
             processes: Processes::default(),
+            reused: Threads::default(),
             last_thread: (0, None),
             sorter: sorted.then(Sorter::default),
             held: None,

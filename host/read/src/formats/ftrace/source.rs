@@ -5,6 +5,7 @@ mod marks;
 mod missing;
 mod names;
 mod survey;
+mod switches;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use self::survey::{Kinds, remarks, second_file};
 use super::Beginnings;
 use super::fields;
 use super::marks::{Marks, power};
-use super::meaning::{self, Meaning, Switch};
+use super::meaning::{self, Meaning};
+use super::numbered_calls::{NumberedCalls, Syscall};
 use super::output::{self, Out, Output, Reported};
 use super::stacks::{Stacks, Task};
 use crate::bytes::Bytes;
@@ -57,6 +59,8 @@ struct Reader {
     is_local: bool,
     /// Open calls with their recorded depths.
     stacks: Stacks,
+    /// System calls with two records each.
+    numbered_calls: NumberedCalls<Task>,
     /// Spans of programs.
     marks: Marks,
     ended: bool,
@@ -103,6 +107,11 @@ impl DatSource {
         if without_switches {
             output.infer_no_switches();
         }
+        let mut numbered_calls = NumberedCalls::default();
+        for (number, name) in &kinds.names.names {
+            let function = info.identities.function_named(output.space, name);
+            numbered_calls.learn(*number, function);
+        }
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.cpu_buffers() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
@@ -146,6 +155,7 @@ impl DatSource {
                 exits_alone,
                 is_local: kinds.is_local(),
                 stacks: Stacks::default(),
+                numbered_calls,
                 marks: Marks::beside(kinds.has_calls()),
                 ended: false,
             },
@@ -385,8 +395,12 @@ impl Reader {
     #[inline(never)]
     fn rare(&mut self, meaning: &Meaning, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
         match meaning {
-            Meaning::Wakeup { pid, comm } => {
+            Meaning::Wakeup { pid, comm } | Meaning::NewWakeup { pid, comm } => {
+                let is_new = matches!(meaning, Meaning::NewWakeup { .. });
                 let pid = self.pid(pid, at.data);
+                if is_new {
+                    self.woken(pid, at, info, batch);
+                }
                 self.name(pid, comm.as_ref(), at, info, batch);
                 match self.output.thread(pid, &mut info.identities) {
                     Some(thread) => self.event(EventKind::Ready { thread }, at, batch),
@@ -395,18 +409,15 @@ impl Reader {
             }
             Meaning::Fork { pid, comm } => {
                 let pid = self.pid(pid, at.data);
+                self.created(pid, at, info, batch);
                 self.name(pid, Some(comm), at, info, batch);
                 self.other(at, batch);
-                if let Some(thread) = self.output.thread(pid, &mut info.identities) {
-                    // Its pid may have been that of an ended thread.
-                    self.stacks.end(Task::new(pid, at.place.cpu));
-                    let of_child = At {
-                        pid,
-                        thread: Some(thread),
-                        ..*at
-                    };
-                    self.put_missing(&of_child, batch);
-                }
+            }
+            Meaning::ThreadExit { pid, comm } => {
+                let pid = self.pid(pid, at.data);
+                self.name(pid, comm.as_ref(), at, info, batch);
+                self.output.exits(pid, &mut info.identities);
+                self.other(at, batch);
             }
             Meaning::Rename { pid, comm } => {
                 let pid = pid.as_ref().map_or(at.pid, |pid| self.pid(pid, at.data));
@@ -462,20 +473,20 @@ impl Reader {
                 self.row(at.row(RowKind::IsrExit).interrupt(interrupt), at, batch);
             }
             Meaning::CallEntry { name } if self.calls => {
-                self.system_call(RowKind::Enter, name, at, info, batch);
+                self.system_call_entry(Syscall::Named(name), at, info, batch);
             }
             Meaning::CallExit { name, child } if self.calls => {
-                match child.as_ref().map(|ret| self.field(ret, at.data)) {
-                    Some(0) => self.other(at, batch),
-                    _ => self.system_call(RowKind::Exit, name, at, info, batch),
-                }
+                let returned = child.as_ref().map(|ret| self.field(ret, at.data));
+                self.system_call_exit((Syscall::Named(name), returned), at, info, batch);
             }
             Meaning::NumberedEntry { id } if self.calls => {
-                let name = format!("system call {}", self.pid(id, at.data));
-                self.system_call(RowKind::Enter, &name, at, info, batch);
+                let number = self.pid(id, at.data);
+                self.system_call_entry(Syscall::Numbered(number), at, info, batch);
             }
-            Meaning::NumberedExit { id } if self.calls => {
-                self.numbered_exit(self.pid(id, at.data), at, info, batch);
+            Meaning::NumberedExit { id, ret } if self.calls => {
+                let number = self.pid(id, at.data);
+                let returned = ret.as_ref().map(|ret| self.field(ret, at.data));
+                self.system_call_exit((Syscall::Numbered(number), returned), at, info, batch);
             }
             _ => self.other(at, batch),
         }
@@ -484,47 +495,6 @@ impl Reader {
     /// Returns a signed 32-bit field.
     fn pid(&self, field: &kymo_ftrace::FieldFormat, data: &[u8]) -> i32 {
         (self.field(field, data) as u32).cast_signed()
-    }
-
-    fn switch(&mut self, switch: &Switch, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
-        let (previous, next) = (
-            self.pid(&switch.previous, at.data),
-            self.pid(&switch.next, at.data),
-        );
-        self.name(previous, switch.previous_comm.as_ref(), at, info, batch);
-        self.name(next, switch.next_comm.as_ref(), at, info, batch);
-        let left = self.output.thread(previous, &mut info.identities);
-        let entered = self.output.thread(next, &mut info.identities);
-        for (thread, field) in [
-            (left, &switch.previous_priority),
-            (entered, &switch.next_priority),
-        ] {
-            if let (Some(thread), Some(field)) = (thread, field) {
-                let priority = self.pid(field, at.data).into();
-                info.identities.set_priority(thread, priority);
-            }
-        }
-        let cpu = Some(Cpu(at.place.cpu));
-        let out = at.row(RowKind::SwitchedOut).at(cpu, left);
-        let into = at.row(RowKind::SwitchedIn).at(cpu, entered);
-        match (left, entered) {
-            (Some(_), Some(_)) => {
-                let mut first = out;
-                first.record = false;
-                self.output.put_row(first, next, batch);
-                self.switched(into, next, at, batch);
-            }
-            (Some(_), None) => self.switched(out, next, at, batch),
-            (None, Some(_)) => self.switched(into, next, at, batch),
-            (None, None) => self.other(at, batch),
-        }
-    }
-
-    /// Adds the row of a switch to the task `next`.
-    fn switched(&mut self, row: Row, next: i32, at: &At<'_>, batch: &mut Batch) {
-        let mut out = self.out(row, at);
-        out.pid = Some(next);
-        self.output.put(out, batch);
     }
 
     /// Returns the event's name and fields.

@@ -91,6 +91,11 @@ impl Stacks {
         self.losses.extend(last);
     }
 
+    /// Number of losses so far.
+    pub(super) const fn losses(&self) -> usize {
+        self.forgotten + self.losses.len()
+    }
+
     #[inline(always)]
     fn place(&mut self, task: Task) -> usize {
         match self.recent {
@@ -112,13 +117,6 @@ impl Stacks {
         }
         self.recent = Some((task, place));
         place
-    }
-
-    /// Returns the function of the innermost open call.
-    pub(super) fn innermost(&mut self, task: Task) -> Option<FunctionId> {
-        let place = self.place(task);
-        let open = self.stacks.get(place)?.open.last()?;
-        Some(open.function)
     }
 
     /// Ends all open calls at this depth or deeper.

@@ -8,6 +8,7 @@ pub(super) mod html;
 mod input;
 pub(super) mod json;
 mod lines;
+mod lives;
 mod open;
 mod places;
 mod recognise;
@@ -32,6 +33,7 @@ use self::state::{Stack, State, Task as Caller};
 use self::system_calls::SystemCalls;
 use super::Beginnings;
 use super::marks::Marks;
+use super::numbered_calls::NumberedCalls;
 use super::output::{self, Out, Output, Reported};
 use crate::{ReadError, Source};
 
@@ -71,6 +73,8 @@ pub(super) struct TextSource {
     /// Open calls of each task.
     stacks: HashMap<Caller, Stack>,
     system_calls: SystemCalls,
+    /// System calls with two records each.
+    numbered_calls: NumberedCalls<Caller>,
     /// Latest time of all, for a text without times.
     latest: Time,
     /// Stream and CPU of the last event.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use kymo_wire::link::console::{
-    BEGIN, END, LINE, LINE_BYTES, LINE_TEXT, Line, read_end, read_line,
+    BEGIN, END, LINE, LINE_BYTES, LINE_TEXT, Line, Survived, read_end, read_line, read_survived,
 };
 use kymo_wire::link::crc::Crc32;
 use memchr::memmem;
@@ -120,6 +120,8 @@ struct TextDump {
     has_first: bool,
     /// Numbers of lines and bytes, and the checksum, if the end mark is present.
     end: Option<(u32, u32, u32)>,
+    /// What survived a reset, if the dump is of such.
+    survived: Option<Survived>,
 }
 
 /// Limits of a line number: a constant, plus a multiple of the lines received so far. A damaged number must not
@@ -206,8 +208,44 @@ impl TextDump {
             }
             Some(_) => {}
         }
+        remarks.extend(self.survived.iter().flat_map(survived_remarks));
         remarks
     }
+}
+
+/// Remarks on a dump of what survived a reset.
+fn survived_remarks(survived: &Survived) -> Vec<String> {
+    let &Survived {
+        verified,
+        unverified,
+        refused,
+        lacks_open_calls,
+    } = survived;
+    let mut remarks = Vec::new();
+    let all = verified.saturating_add(unverified);
+    if refused > 0 {
+        let all = all.saturating_add(refused);
+        remarks.push(format!(
+            "{refused} of {all} packets that survived the reset were damaged, and are left out"
+        ));
+    }
+    if unverified == 1 && verified > 0 {
+        remarks.push(
+            "the newest packet is not verified: it had no checksum yet, and its values may be damaged".to_owned(),
+        );
+    } else if unverified > 0 {
+        remarks.push(format!(
+            "{unverified} of {all} packets that survived the reset are not verified: they had no checksum, and their \
+             values may be damaged"
+        ));
+    }
+    if lacks_open_calls {
+        remarks.push(
+            "calls that had not ended at the reset are missing: a dump of what survived has only those that had ended"
+                .to_owned(),
+        );
+    }
+    remarks
 }
 
 /// Maximum number of lines into which a terminal may have wrapped one line.
@@ -260,8 +298,18 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
             finish(&mut current);
         }
         if let Some(at) = memmem::find(text, END.as_bytes()) {
-            current.end = unwrapped(text, at, at + END.len(), behind, |words| {
-                read_end(&String::from_utf8_lossy(words))
+            let start = at + END.len();
+            let whole = |words: &[u8]| {
+                let words = String::from_utf8_lossy(words);
+                let (words, _) = words.split_once(" ***")?;
+                Some((read_end(words)?, read_survived(words)))
+            };
+            let end = unwrapped(text, at, start, behind, whole);
+            current.survived = end.and_then(|(_, survived)| survived);
+            current.end = end.map(|(end, _)| end).or_else(|| {
+                read_end(&String::from_utf8_lossy(
+                    text.get(start..).unwrap_or_default(),
+                ))
             });
             finish(&mut current);
             continue;
@@ -302,7 +350,7 @@ mod tests {
         let mut crc = Crc32::new();
         crc.update(bytes);
         let count = bytes.len().div_ceil(LINE_BYTES) as u32;
-        add(&|text| write_end(count, bytes.len() as u32, crc.value(), text));
+        add(&|text| write_end((count, bytes.len() as u32, crc.value()), None, text));
         lines
     }
 

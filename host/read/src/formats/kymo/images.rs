@@ -110,7 +110,8 @@ impl ImageFacts {
         let path = self.paths.get(&image.number).map_or(&[][..], Vec::as_slice);
         let path = String::from_utf8_lossy(path).into_owned();
         let build_id = (!image.build_id.is_empty()).then(|| image.build_id.to_vec());
-        // Among the images at this address so far: the same file, or else the number of other files.
+        // Among the images at this address so far: the same file, or else an offset that none of the others has. (Of two
+        // that do not overlap each other, one may have been moved, and the other not.)
         let known = self.mappings.iter().find(|it| {
             run_time(it.start) == image.start
                 && (&it.path, &it.build_id, it.bytes) == (&path, &build_id, image.bytes)
@@ -122,7 +123,10 @@ impl ImageFacts {
         });
         let by = match known {
             Some(known) => known.start.0.wrapping_sub(image.start),
-            None => (others.count() as u64) << MOVE_BITS,
+            None => {
+                let moves = others.map(|it| it.start.0 >> MOVE_BITS);
+                moves.max().map_or(0, |most| most + 1) << MOVE_BITS
+            }
         };
         let is_known = known.is_some();
         let is_first = self.moved.is_empty();
@@ -221,6 +225,21 @@ mod tests {
         // An address before the first image's record belongs to that image, but not one after its end.
         assert_eq!([at(0x9010, 5), at(0x9FFF, 25)], [0x9010, 0x9FFF]);
         assert_eq!(at(0x5010, 99), 0x5010);
+    }
+
+    #[test]
+    fn a_library_over_one_that_was_moved_is_moved_further() {
+        let mut facts = ImageFacts::default();
+        facts.load(1, (0x9000, 0x2000), "first", 1);
+        facts.load(2, (0x8000, 0x2000), "second", 20);
+        // It overlaps the second alone.
+        facts.load(3, (0x7000, 0x2000), "third", 30);
+        let (mappings, moved) = facts.changed().unwrap();
+        let found: Vec<_> = mappings.iter().map(|it| it.start.0).collect();
+        const AWAY: u64 = 1 << 48;
+        assert_eq!(found, [0x9000, AWAY + 0x8000, 2 * AWAY + 0x7000]);
+        let at = |time| moved.address(0x8010, Time(time));
+        assert_eq!([at(25), at(35)], [AWAY + 0x8010, 2 * AWAY + 0x8010]);
     }
 
     #[test]

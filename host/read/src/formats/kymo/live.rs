@@ -431,6 +431,7 @@ impl Live {
             && let Some(space) = identities.space_mut(self.dialect.space)
         {
             space.kind = SpaceKind::Process;
+            self.info.wall_times = true;
         }
         self.info.streams.push(info);
         let last = self.info.streams.len() - 1;

@@ -126,6 +126,7 @@ impl NativeSource {
             && let Some(space) = info.identities.space_mut(dialect.space)
         {
             space.kind = SpaceKind::Process;
+            info.wall_times = true;
         }
         let Clocks {
             wall,

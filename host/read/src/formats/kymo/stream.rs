@@ -57,7 +57,7 @@ impl Stream {
         notes: Notes,
     ) -> Self {
         Self {
-            reader: StreamReader::new(Arc::clone(plan), feed),
+            reader: StreamReader::new(Arc::clone(plan), feed).counting_before(),
             notes,
             kind,
             correction: None,
@@ -144,7 +144,7 @@ impl Stream {
             }
             Ok(Some(Message::Gap(gap))) => self.lost.push(match gap.kind {
                 GapKind::Packets => Gap::LostPackets { packets: gap.count },
-                GapKind::Events => Gap::Discarded { events: gap.count },
+                GapKind::Events | GapKind::EarlierEvents => Gap::Discarded { events: gap.count },
             }),
             Ok(Some(Message::Packet(packet))) => {
                 let mut head = Head::of(&packet);

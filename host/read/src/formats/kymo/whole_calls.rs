@@ -6,8 +6,9 @@
 //! arrives, such a call stays one event ([`EventKind::Call`]): it counts once, with the times of its record. A remark
 //! states the number of these calls.
 //!
-//! Each thread then has its own stream: the trace has no switches, and a call's duration is that of its record,
-//! whatever other threads did meanwhile.
+//! Without records of thread switches, each thread then has its own stream: a call's duration is that of its record,
+//! whatever other threads did meanwhile. Which thread other events belong to is unknown then: a packet names only the
+//! thread that ran when it was begun.
 //!
 //! A call that was open when the recording was read has only an entry. Each readout reports it again, and its own
 //! record follows when it has ended; only the first of these reports makes an entry. A call whose entry would come too
@@ -22,9 +23,15 @@ use kymo_event::{
 };
 
 use crate::{ReadError, Source};
+use contexts::Contexts;
 use early::Early;
+use key::Key;
+use recursion::LastBegun;
 
+mod contexts;
 mod early;
+mod key;
+mod recursion;
 
 /// Maximum number of buffered events.
 pub(super) const WAITING: usize = 1 << 19;
@@ -34,27 +41,6 @@ pub(super) const OPEN: usize = 1 << 16;
 
 /// Maximum number of threads whose last calls are remembered.
 const THREADS: usize = 1 << 12;
-
-/// Sort key of the output: by time; at equal times exits first and entries last, entries of longer calls before others;
-/// else in the order of the records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    time: Time,
-    phase: u8,
-    order: i64,
-    number: i64,
-}
-
-impl Key {
-    const fn new(time: Time, (phase, order): (u8, i64), number: i64) -> Self {
-        Self {
-            time,
-            phase,
-            order,
-            number,
-        }
-    }
-}
 
 /// A buffered output.
 #[derive(Debug)]
@@ -159,29 +145,7 @@ pub(super) struct Splitter {
     /// Number of call records so far.
     records: u64,
     early: Early,
-}
-
-/// The begin of each function's most recently ended call, per track.
-#[derive(Debug, Default)]
-struct LastBegun {
-    times: HashMap<(Track, FunctionId), Time>,
-    forgot: bool,
-}
-
-impl LastBegun {
-    /// Adds a call that has ended; returns whether it contains, or may contain, calls of the same function.
-    ///
-    /// Calls of a track end in order: if the previous call began earlier, so did all that ended before it. If a call
-    /// and its callee began in the same tick, the outer one may appear to begin 1 ns later. (Consecutive calls begin
-    /// that close to each other only if the first one took no longer.)
-    fn add(&mut self, track: Track, function: FunctionId, begin: Time) -> bool {
-        if self.times.len() >= WAITING {
-            self.times.clear();
-            self.forgot = true;
-        }
-        let before = self.times.insert((track, function), begin);
-        self.forgot || before.is_some_and(|before| before.0.saturating_add(1) >= begin.0)
-    }
+    contexts: Contexts,
 }
 
 impl<S: Source> WholeCalls<S> {
@@ -247,6 +211,7 @@ impl Splitter {
             begun: LastBegun::default(),
             records: 0,
             early: Early::default(),
+            contexts: Contexts::default(),
         }
     }
 
@@ -277,7 +242,8 @@ impl Splitter {
                     Some(event) => Item::Event(Box::new(event.clone())),
                     None => Item::Row(*event.row),
                 };
-                self.add(Key::new(event.row.time, (1, 0), self.number), item);
+                self.contexts.follow(event, self.number, self.given);
+                self.add(Key::of_record(event.row.time, self.number), item);
             }
         }
     }
@@ -297,16 +263,19 @@ impl Splitter {
                 self.begun.add(track, call.function, began),
             ),
         };
-        let mut enter = Row::new(RowKind::Enter, begin, event.stream)
+        let place = match begin == end && !is_open {
+            // Between the calls that ended before and after it.
+            true => (end, number),
+            false => self.contexts.place(begin, event, is_open),
+        };
+        // A readout reports the outermost call first, and the innermost call returns first.
+        let order = if is_open { number } else { -number };
+        let key = Key::of_entry(place, end, order);
+        let mut enter = Row::new(RowKind::Enter, place.0, event.stream)
             .at(event.cpu, event.thread)
             .function(Some(call.function));
         enter.record = false;
-        let key = match begin == end && !is_open {
-            // Between the calls that ended before and after it.
-            true => Key::new(end, (0, number), 0),
-            false => Key::new(begin, (2, end.0.saturating_neg()), number.saturating_neg()),
-        };
-        let is_late = known == Known::No && begin < self.given;
+        let is_late = known == Known::No && place.0 < self.given;
         let is_early = self.early.take(self.records, is_late, key, enter);
         self.records += 1;
         let is_cut = is_late && !is_early;
@@ -317,7 +286,7 @@ impl Splitter {
             }
         } else if is_cut || known == Known::Late {
             let late = Item::Late(Box::new(event.clone()), is_recursive);
-            return self.add(Key::new(end, (0, number), 1), late);
+            return self.add(Key::of_record(end, number), late);
         }
         let mut rest = Event {
             kind: EventKind::Other,
@@ -340,10 +309,10 @@ impl Splitter {
                     ..rest
                 };
                 let exit = Item::Exit(Box::new(exit), call.self_time);
-                self.add(Key::new(end, (0, number), 1), exit);
+                self.add(Key::of_record(end, number), exit);
             }
             CallEnd::Open => {
-                self.add(Key::new(end, (1, 0), number), Item::OfCall(Box::new(rest)));
+                self.add(Key::of_record(end, number), Item::OfCall(Box::new(rest)));
             }
             CallEnd::Lost => {
                 let ago = Duration(end.0.saturating_sub(enter.time.0).unsigned_abs());
@@ -353,7 +322,7 @@ impl Splitter {
                     ..rest
                 };
                 let exit = Item::Exit(Box::new(gap), call.self_time);
-                self.add(Key::new(end, (0, number), 1), exit);
+                self.add(Key::of_record(end, number), exit);
             }
         }
     }
@@ -387,6 +356,13 @@ impl Splitter {
         });
         self.streams.insert((of, thread), StreamId(next));
         StreamId(next)
+    }
+
+    /// Whether it is unknown which thread a stream's events belong to, except calls.
+    fn hides_thread(&self, info: &TraceInfo, stream: StreamId) -> bool {
+        !self.has_switches
+            && self.records > 0
+            && info.stream(stream).is_some_and(|of| of.thread.is_none())
     }
 
     /// Looks up the call in earlier readouts; an open call is remembered.
@@ -456,7 +432,7 @@ impl Splitter {
         late.sort_by_key(|event| (event.time, event.stream, event.thread));
         for event in late {
             self.number += 1;
-            let key = Key::new(event.time, (0, self.number), 1);
+            let key = Key::of_record(event.time, self.number);
             self.add(key, Item::Late(event, true));
         }
     }
@@ -508,14 +484,28 @@ impl Splitter {
             return batch.push(row);
         }
         match self.pop() {
-            Some(Item::Row(row)) => batch.push(row),
-            Some(Item::Event(event)) => batch.push_event(*event),
+            Some(Item::Row(mut row)) => {
+                if !row.kind.is_of_call() && self.hides_thread(info, row.stream) {
+                    row = row.at(row.cpu(), None);
+                }
+                batch.push(row);
+            }
+            Some(Item::Event(mut event)) => {
+                if self.hides_thread(info, event.stream) {
+                    event.thread = None;
+                }
+                batch.push_event(*event);
+            }
             Some(Item::Enter(mut row)) => {
                 row.stream = self.stream(info, row.stream, row.thread());
                 batch.push(row);
             }
             Some(Item::OfCall(mut event)) => {
                 event.stream = self.stream(info, event.stream, event.thread);
+                if self.has_switches {
+                    // The reader recorded it, whichever thread ran then.
+                    event.thread = info.stream(event.stream).and_then(|of| of.thread);
+                }
                 batch.push_event(*event);
             }
             Some(Item::Exit(mut event, own)) => {

@@ -16,6 +16,8 @@ pub(super) enum Means {
     Code,
     SwitchOut,
     SwitchIn,
+    Create,
+    Delete,
     IrqEntry,
     IrqExit,
     /// Start of a call; its data is the call site.
@@ -101,6 +103,8 @@ fn single(event: EventId) -> Means {
         EventId::CALLER | EventId::LINE => Means::Code,
         EventId::THREAD_SWITCH_OUT => Means::SwitchOut,
         EventId::THREAD_SWITCH_IN => Means::SwitchIn,
+        EventId::THREAD_CREATE => Means::Create,
+        EventId::THREAD_DELETE | EventId::THREAD_TERMINATE => Means::Delete,
         EventId::INTERRUPT_ENTRY => Means::IrqEntry,
         EventId::INTERRUPT_EXIT => Means::IrqExit,
         EventId::FUNCTION_ENTRY => Means::FunctionEntry,

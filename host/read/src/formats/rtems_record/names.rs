@@ -1,4 +1,4 @@
-//! Thread names.
+//! Threads and their names.
 
 use kymo_event::{Identities, SpaceId, ThreadId, Tid};
 
@@ -12,14 +12,13 @@ const IDLE: &str = "IDLE";
 pub(super) fn thread(identities: &mut Identities, space: SpaceId, id: u64) -> ThreadId {
     let thread = identities.thread(space, Tid(id));
     if is_internal(id) && identities.thread_name(thread).is_none() {
-        name(identities, space, id, IDLE);
+        name(identities, thread, id, IDLE);
     }
     thread
 }
 
 /// Names a thread. Idle threads, which all have the same name, get the processor's number.
-pub(super) fn name(identities: &mut Identities, space: SpaceId, id: u64, name: &str) {
-    let thread = identities.thread(space, Tid(id));
+pub(super) fn name(identities: &mut Identities, thread: ThreadId, id: u64, name: &str) {
     match is_internal(id) && name == IDLE {
         true => {
             let processor = (id & 0xFFFF).saturating_sub(1);

@@ -4,6 +4,7 @@ mod about;
 mod ahead;
 mod arguments;
 mod blocks;
+mod threads;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, Gap, InterruptKind,
-    Irq, Quantity, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value,
+    Irq, Quantity, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Tid, Time, TraceInfo, Value,
     Wanted,
 };
 use kymo_rtems_record::{EventId, EventNames, Format, Record};
@@ -20,6 +21,7 @@ use kymo_rtems_record::{EventId, EventNames, Format, Record};
 use super::inputs::Inputs;
 use super::meaning::{self, Means};
 use super::names;
+use crate::reused::Threads;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
 /// Smallest step back of the target's uptime that is reported, in nanoseconds. Smaller ones are within the accuracy of
@@ -51,6 +53,7 @@ pub(super) struct RecordSource {
     latest: Time,
     /// Number of locks with their own name.
     locks: usize,
+    reused: Threads,
     /// Processors whose records have begun.
     begun: ahead::Begun,
     /// Number of gaps in a live recording behind which the thread is unknown.
@@ -79,6 +82,8 @@ struct Processor {
     /// Thread behind a gap. It counts from the first record that has its own time.
     behind: Option<ThreadId>,
     block: Option<Block>,
+    /// Thread that was just created, and what was read of its name.
+    created: Option<(ThreadId, Vec<u8>)>,
 }
 
 /// Incomplete block of memory.
@@ -161,6 +166,7 @@ impl RecordSource {
             ready: VecDeque::new(),
             latest: Time::default(),
             locks: 0,
+            reused: Threads::default(),
             begun: ahead::Begun::default(),
             unseen: 0,
             failure: None,
@@ -181,7 +187,12 @@ impl RecordSource {
         for (dump, name) in self.inputs.take_names() {
             self.switch_to(dump);
             let machine = self.dump.machine;
-            names::name(&mut self.info.identities, machine, name.id, &name.name);
+            // The records name threads that are created, where they are.
+            if !name.is_created {
+                let identities = &mut self.info.identities;
+                let thread = identities.thread(machine, Tid(name.id));
+                names::name(identities, thread, name.id, &name.name);
+            }
         }
     }
 
@@ -206,6 +217,7 @@ impl RecordSource {
         self.records.drain(..self.next.min(self.records.len()));
         self.next = 0;
         if self.ended {
+            self.name_last();
             return false;
         }
         match self.read_ahead() {
@@ -290,6 +302,8 @@ impl RecordSource {
                 by: Duration(record.data),
             },
             EventId::PER_CPU_OVERFLOW => {
+                // Names behind the loss may be another thread's.
+                self.name_created(record, usize::from(record.cpu));
                 let thread = self.thread_behind(record);
                 if let Some(cpu) = self.dump.cpus.get_mut(usize::from(record.cpu)) {
                     (cpu.thread, cpu.behind) = (None, thread);
@@ -331,6 +345,7 @@ impl RecordSource {
             }
             cpu.thread
         });
+        self.name_created(record, number);
         let code = data & self.code_mask;
         match means {
             Means::Other | Means::Fact | Means::Code | Means::Argument | Means::Return => {
@@ -341,12 +356,25 @@ impl RecordSource {
                 self.rare(record, kind, (stream, running), batch);
             }
             Means::Time => self.common(record, row(RowKind::Time).at(cpu, running), batch),
+            Means::Create | Means::Delete => {
+                match means {
+                    Means::Create => self.create(data, number),
+                    _ => {
+                        let (machine, identities) = (self.dump.machine, &mut self.info.identities);
+                        self.reused.was_there(identities.thread(machine, Tid(data)));
+                    }
+                }
+                self.rare(record, None, (stream, running), batch);
+            }
             Means::SwitchOut => {
-                let thread = Some(names::thread(
-                    &mut self.info.identities,
-                    self.dump.machine,
-                    data,
-                ));
+                // By the clocks of two processors, its successor may be there already.
+                let tid = |thread: &ThreadId| self.info.identities.tid(*thread);
+                let thread = running.filter(|thread| tid(thread) == Tid(data));
+                let thread = thread.or_else(|| {
+                    let identities = &mut self.info.identities;
+                    Some(names::thread(identities, self.dump.machine, data))
+                });
+                thread.iter().for_each(|it| self.reused.was_there(*it));
                 if let Some(cpu) = self.dump.cpus.get_mut(number) {
                     cpu.thread = None;
                 }
@@ -358,6 +386,7 @@ impl RecordSource {
                     self.dump.machine,
                     data,
                 ));
+                thread.iter().for_each(|it| self.reused.was_there(*it));
                 if let Some(cpu) = self.dump.cpus.get_mut(number) {
                     cpu.thread = thread;
                 }

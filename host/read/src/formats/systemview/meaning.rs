@@ -1,6 +1,6 @@
 //! Meanings of packets.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use kymo_event::{
@@ -44,6 +44,16 @@ struct Core {
     last: Time,
 }
 
+/// The threads that had the number of a task, one after the other.
+#[derive(Clone, Debug, Default)]
+struct Task {
+    threads: Vec<ThreadId>,
+    /// Index of the current one.
+    current: usize,
+    /// Whether the current one has run or has ended.
+    was_there: bool,
+}
+
 /// Largest nesting depth of interrupt handlers, and of timers.
 const NESTED: usize = 64;
 
@@ -58,6 +68,7 @@ pub(super) struct Meaning {
     /// Whether code is Thumb: bit 0 of an address is not part of it.
     thumb: bool,
     cores: Vec<Core>,
+    tasks: BTreeMap<u32, Task>,
     /// Total number of dropped packets in the last overflow packet.
     dropped: u32,
     /// Calls whose end is recorded.
@@ -105,6 +116,7 @@ impl Meaning {
             names: Names::default(),
             thumb: false,
             cores: vec![Core::default(); streams.max(1)],
+            tasks: BTreeMap::new(),
             dropped: 0,
             ended_calls: HashSet::new(),
             heaps: Heaps::default(),
@@ -119,14 +131,39 @@ impl Meaning {
         }
     }
 
-    fn thread(&self, identities: &mut Identities, task: u32) -> ThreadId {
-        identities.thread(self.space, Tid(self.names.ids.address(task).into()))
+    /// Begins at the first packet again, with the facts of all packets so far.
+    pub(super) fn begin(&mut self) {
+        for task in self.tasks.values_mut() {
+            (task.current, task.was_there) = (0, false);
+        }
+    }
+
+    /// The thread that has the number of a task.
+    fn thread(&mut self, identities: &mut Identities, task: u32) -> ThreadId {
+        let (space, tid) = (self.space, Tid(self.names.ids.address(task).into()));
+        let task = self.tasks.entry(task).or_default();
+        // Earlier ones may have had no packet that names them.
+        while task.threads.len() <= task.current {
+            task.threads.push(match task.threads.len() {
+                0 => identities.thread(space, tid),
+                _ => identities.new_thread(space, tid),
+            });
+        }
+        let thread = task.threads.get(task.current);
+        thread.copied().unwrap_or_default()
     }
 
     /// Stores the facts in a packet about the whole recording.
     pub(super) fn learn(&mut self, packet: &Packet<'_>, info: &mut TraceInfo) {
         let identities = &mut info.identities;
         match *packet {
+            Packet::TaskStartExec { task } | Packet::TaskTerminate { task } => {
+                self.tasks.entry(task).or_default().was_there = true;
+            }
+            Packet::TaskCreate { task } => {
+                let task = self.tasks.entry(task).or_default();
+                task.current += usize::from(std::mem::take(&mut task.was_there));
+            }
             Packet::Init {
                 frequency,
                 cpu_frequency,
@@ -259,6 +296,14 @@ impl Meaning {
         }
         let counter = self.counter(packet);
         let space = self.space;
+        let thread = match *packet {
+            Packet::TaskStartExec { task }
+            | Packet::TaskStartReady { task }
+            | Packet::TaskStopReady { task, .. }
+            | Packet::TaskInfo { task, .. } => self.thread(identities, task),
+            // Of no use below.
+            _ => ThreadId::default(),
+        };
         let mut core = self
             .cores
             .get_mut(at.core)
@@ -275,8 +320,7 @@ impl Meaning {
             identities,
         };
         match *packet {
-            Packet::TaskStartExec { task } => {
-                let thread = out.of.thread(out.identities, task);
+            Packet::TaskStartExec { .. } => {
                 if core.running == Some(thread) {
                     out.other();
                 } else {
@@ -293,18 +337,15 @@ impl Meaning {
                 (core.running, core.is_idle) = (None, true);
                 out.common(Row::new(RowKind::SwitchedOut, at.time, at.stream));
             }
-            Packet::TaskStartReady { task } => {
-                let thread = out.of.thread(out.identities, task);
+            Packet::TaskStartReady { .. } => {
                 core.gives_up &= core.running != Some(thread);
                 out.rare(EventKind::Ready { thread });
             }
-            Packet::TaskStopReady { task, .. } => {
-                let thread = out.of.thread(out.identities, task);
+            Packet::TaskStopReady { .. } => {
                 core.gives_up |= core.running == Some(thread);
                 out.other();
             }
-            Packet::TaskInfo { task, name, .. } if !name.0.is_empty() => {
-                let thread = out.of.thread(out.identities, task);
+            Packet::TaskInfo { name, .. } if !name.0.is_empty() => {
                 let name = text(name);
                 out.rare(EventKind::ThreadName { thread, name });
             }

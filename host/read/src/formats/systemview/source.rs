@@ -75,6 +75,7 @@ impl SystemViewSource {
                     stream.name
                 )),
             }
+            meaning.begin();
         }
         Self {
             info,

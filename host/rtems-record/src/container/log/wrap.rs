@@ -175,6 +175,8 @@ impl<R: Read> Container<R> {
                 let (offset, line) = wrap.join(column, shape)?;
                 self.line(&line, offset, out)
             }
+            // The terminal was made wider for the last line.
+            Some(found) if wrap.parts.is_empty() && found < WIDTH => self.line(&line, offset, out),
             // A terminal that was made wider no longer wraps lines.
             _ if wrap.parts.is_empty()
                 && line

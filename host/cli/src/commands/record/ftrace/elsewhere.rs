@@ -1,4 +1,4 @@
-//! `kymo record --ftrace` on other systems than Linux.
+//! `kymo record --ftrace` on systems other than Linux.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use crate::commands::record::Args;
 use crate::context::Context;
 use crate::diagnostic::Report;
 
-/// Fails: there is no Linux here.
+/// Fails, because only Linux has ftrace.
 ///
 /// # Errors
 /// Always.

@@ -1,4 +1,4 @@
-//! The recording itself: from the settings of the kernel to the finished file.
+//! Records with ftrace on Linux: from the settings of the kernel to the finished file.
 
 use std::io;
 use std::path::Path;
@@ -22,10 +22,10 @@ use crate::output::OutputFile;
 use crate::render::count::{are, counted};
 use crate::render::json::Object;
 
-/// So often it is looked whether a command has ended.
+/// Interval between checks whether the command has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// So often the kernel is asked how far it is.
+/// Interval between reads of the session's counts of events and bytes.
 const ASK: Duration = Duration::from_millis(100);
 
 /// Records until the command ends, a limit is reached, or ctrl-C.
@@ -43,7 +43,7 @@ pub fn record(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             .help("name a file with -o; trace_pipe is read as it comes: kymo show /sys/kernel/tracing/trace_pipe"));
     }
     let tracefs = Tracefs::find().map_err(explain)?;
-    // What an earlier process left is put right first: it may be what is in the way.
+    // Settings of an earlier, killed recording are restored first: they may be the reason why this one would fail.
     recovered(context);
     if options.boot {
         return save_boot(&tracefs, args, context);
@@ -110,7 +110,7 @@ pub fn record(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
 }
 
-/// The error that ended a recording, of which the file has what was before.
+/// Report of an error that ended a recording. The file has the events before it.
 fn cut_short(error: &TracefsError, path: &Path) -> Report {
     Report::caused_by(error).help(format_args!(
         "{} has what was recorded before; record less (--threshold, --function, --event, --duration, --size), or to \
@@ -119,7 +119,7 @@ fn cut_short(error: &TracefsError, path: &Path) -> Report {
     ))
 }
 
-/// What the options ask the kernel for.
+/// Converts the options into a request to the kernel.
 fn request(options: &FtraceArgs) -> Result<Request, Report> {
     let events = options.event.iter().map(|name| name.parse());
     let events: Result<_, String> = events.collect();
@@ -128,6 +128,8 @@ fn request(options: &FtraceArgs) -> Result<Request, Report> {
         threshold_us: options.threshold,
         stop_at: options.stop_at.clone(),
         functions: options.function.clone(),
+        hidden: options.hide.clone(),
+        depth: options.depth,
         events: events.map_err(Report::new)?,
         tasks: Vec::new(),
         buffer_kb: options.buffer.div_ceil(1024).max(1),
@@ -135,7 +137,7 @@ fn request(options: &FtraceArgs) -> Result<Request, Report> {
     })
 }
 
-/// The error, with the next step.
+/// Adds the next step to an error.
 fn explain(error: TracefsError) -> Report {
     let help = error.help();
     let report = Report::caused_by(&error);
@@ -145,7 +147,7 @@ fn explain(error: TracefsError) -> Report {
     }
 }
 
-/// Undoes what killed processes left, and says so.
+/// Restores the settings that killed recordings changed, and reports it.
 fn recovered(context: &Context) {
     for recovery in recover(Path::new(STATE_DIRECTORY)) {
         if recovery.changes > 0 || recovery.pages.is_some() {
@@ -165,7 +167,7 @@ fn recovered(context: &Context) {
     }
 }
 
-/// Says which settings are not as they were.
+/// Warns of settings that could not be restored.
 fn unrestored(failed: &[TracefsError], context: &Context) {
     for error in failed {
         let error = Report::caused_by(error);
@@ -176,7 +178,7 @@ fn unrestored(failed: &[TracefsError], context: &Context) {
     }
 }
 
-/// Says what is recorded, and in which buffer.
+/// Reports what is recorded and in which buffer, and warns of limitations.
 fn introduce(session: &Session, request: &Request, context: &Context) {
     let what = match (session.tracer(), request.threshold_us) {
         (Some(tracer), Some(least)) => format!("calls of at least {least} us ({tracer})"),
@@ -248,14 +250,14 @@ impl Command {
         self.failed(ended)
     }
 
-    /// Waits for its end, when its recording is over.
+    /// Waits until the command ends, after the end of the recording.
     fn end(&mut self) -> Result<ExitCode, Report> {
         let ended = self.stopped.wait();
         self.failed(ended).map(code)
     }
 }
 
-/// A command that has not begun never does.
+/// Abandons a command that has not begun.
 impl Drop for Command {
     fn drop(&mut self) {
         if !self.has_begun {
@@ -264,7 +266,7 @@ impl Drop for Command {
     }
 }
 
-/// The exit code of a command, as shells have it.
+/// Exit code of a command as shells report it: 128 + the number of the signal that ended it.
 fn code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| Some(128 + status.signal()?));
@@ -278,7 +280,7 @@ struct Ended {
     has_stopped: bool,
 }
 
-/// Waits until there is enough.
+/// Waits until the command ends, a limit is reached, the recording stops or fails, or ctrl-C.
 fn watch(
     session: &Session,
     args: &Args,
@@ -315,7 +317,7 @@ fn watch(
             let is_enough = figures.has_failed
                 || reached(args.size, figures.bytes)
                 || reached(args.events, figures.events);
-            // A command goes on when recording has stopped.
+            // If recording stops early, the command still runs to its end.
             if is_enough || ended.has_stopped && command.is_none() {
                 return Ok(ended);
             }
@@ -336,7 +338,7 @@ fn progress(bar: &ProgressBar, figures: Figures, took: Duration) {
     bar.tick();
 }
 
-/// Writes the file, and puts it in its place.
+/// Writes the file and moves it to its path. If that fails, the files of raw pages are kept.
 fn write(
     recording: Recording,
     mut file: OutputFile,
@@ -366,7 +368,7 @@ fn write(
     Ok(())
 }
 
-/// What is said of a recording at its end.
+/// Figures of a recording, printed at its end.
 struct Summary {
     place: String,
     tracer: Option<String>,
@@ -429,10 +431,11 @@ impl Summary {
     }
 }
 
-/// Prints what makes a kernel trace its boot.
+/// Prints the parameters with which a kernel traces its boot.
 fn print_parameters(request: &Request, context: &mut Context) -> Result<ExitCode, Report> {
     let mut request = request.clone();
-    // The tracer of this kernel, if it is one of those that take a stop function at boot.
+    // function_duration, if this kernel has it: this tracer takes a stop function on the kernel command line, others
+    // need a boot configuration.
     let available = Tracefs::find()
         .ok()
         .and_then(|tracefs| tracefs.tracers().ok());
@@ -459,7 +462,7 @@ fn print_parameters(request: &Request, context: &mut Context) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Saves what the boot has recorded.
+/// Saves the recording of the boot.
 fn save_boot(tracefs: &Tracefs, args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let started = Instant::now();
     let file = OutputFile::create(args.output())?;

@@ -102,7 +102,7 @@ pub static COLUMNS: [Column; 47] = [
     Column {
         needs: Needs::Statistics,
         ..column("off-cpu", "OFF CPU", "what of WALL did not run", |it, _| {
-            // Of a bound, what is missing may have run or not.
+            // If the processor time is a lower bound, the function may have run in this time.
             match it.off_cpu {
                 Some(off) if it.off_cpu_in_doubt => Value::Doubtful(off),
                 off => time(off),
@@ -342,7 +342,7 @@ const fn of_run(
 }
 
 fn at_least(entry: &Entry, time: Duration, most: Option<Duration>) -> Value<'static> {
-    // There is no duration of a call that nobody saw begin, or end.
+    // Calls whose begin or end was not recorded have no duration.
     if entry.row.ends() == entry.row.without_time() {
         Value::None
     } else if entry.is_at_least(time, most) {
@@ -354,7 +354,7 @@ fn at_least(entry: &Entry, time: Duration, most: Option<Duration>) -> Value<'sta
 
 fn complete(entry: &Entry, time: Duration) -> Value<'static> {
     let doubts = entry.row.clock.max(entry.row.doubtful);
-    // What exits state is time by the wall.
+    // Durations stated by exits are wall times.
     let stated = if entry.by_wall { 0 } else { entry.row.stated };
     match (entry.row.complete, doubts.max(stated)) {
         (0, _) => Value::None,
@@ -372,7 +372,7 @@ fn percentile(entry: &Entry, percent: f64) -> Value<'static> {
     spread_of(entry, spread.and_then(|spread| spread.percentile(percent)))
 }
 
-/// Of what is known of complete calls.
+/// Value of the distribution of durations, marked as doubtful if that of complete calls is.
 fn spread_of(entry: &Entry, of: Option<Duration>) -> Value<'static> {
     of.map_or(Value::None, |of| complete(entry, of))
 }

@@ -1,14 +1,14 @@
-//! Atoms in packets of every format, and those that were predicted wrongly.
+//! Encoder of atoms in packets of every format, including mispredicted ones.
 
 use super::Encoder;
 
 impl Encoder<'_> {
-    /// That many more elements that a cancel could take back.
+    /// Counts more elements that a cancel could revoke.
     pub(super) fn p0(&mut self, count: u32) {
         self.uncommitted = (self.uncommitted + count).min(self.options.speculation);
     }
 
-    /// Sends the atoms, in packets of any format.
+    /// Sends the atoms, in packets of random formats.
     pub(super) fn flush(&mut self) {
         let atoms = std::mem::take(&mut self.atoms);
         let mut rest = &atoms[..];
@@ -48,7 +48,7 @@ impl Encoder<'_> {
             if (3..24).contains(&taken) && !is_last(taken) {
                 forms.push((0xe0 + (taken - 3) as u8, taken + 1));
             }
-            // With speculation, some atom may be sent the wrong way round and then be corrected.
+            // With speculation, an atom may be sent with the wrong value and be corrected afterwards.
             if self.options.speculation > 0 && self.random.once_in(6) {
                 self.mistake(rest[0]);
                 rest = &rest[1..];
@@ -65,14 +65,14 @@ impl Encoder<'_> {
         }
     }
 
-    /// An atom that was predicted wrongly, or something that did not happen behind it.
+    /// Sends a mispredicted atom, or elements of a path that was not executed.
     fn mistake(&mut self, atom: bool) {
         let depth = self.options.speculation;
         let right = 0xf6 | u8::from(atom);
         let wrong = 0xf6 | u8::from(!atom);
         self.p0(1);
         match self.random.below(6) {
-            // Turned round by the next packet, or by one that has the atom itself.
+            // Corrected by the next packet, or by one packet that contains the atom as well.
             0 => self.bytes.extend([wrong, 0x30]),
             1 => self.bytes.push(if atom { 0x33 } else { 0x31 }),
             2 if depth >= 2 => {
@@ -95,7 +95,7 @@ impl Encoder<'_> {
             _ => {
                 let count = (1 + self.random.below(depth.min(7) as usize) as u8).min(depth as u8);
                 self.bytes.push(right);
-                // The atom in front counts among what may be cancelled.
+                // The preceding atom counts towards the maximum of speculative elements.
                 let count = count.min(depth as u8 - u8::from(depth > 1));
                 self.wrong_path(count);
                 self.bytes.extend([0x2e, count]);
@@ -103,7 +103,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Atoms of what did not happen, which take the places of what may still be cancelled.
+    /// Sends atoms of a path that was not executed. They count as speculative elements until they are cancelled.
     fn wrong_path(&mut self, count: u8) {
         for _ in 0..count {
             let atom = self.random.below(2) as u8;

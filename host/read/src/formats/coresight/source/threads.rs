@@ -5,7 +5,7 @@ use kymo_coresight::exception::ExceptionKind;
 use kymo_event::{Batch, EventKind, Gap, InterruptKind, Irq, RecordingCause, RowKind, Tid, Time};
 
 use super::super::program::NO_THREAD;
-use super::{At, CoreSightSource};
+use super::{At, CoreSightSource, Reader};
 
 impl CoreSightSource {
     /// Notes that a thread continues here and has left the core that it ran on before. No packet need record that.
@@ -22,14 +22,38 @@ impl CoreSightSource {
             _ => return,
         }
         let left = self.follow.acts(index);
-        if let Some(left) = left.and_then(|left| self.readers.get_mut(left)) {
+        // If the kernel's records have switched that core, they have reported this, too.
+        if let Some(left) = left.and_then(|left| self.readers.get_mut(left))
+            && left.announced.is_none()
+        {
             left.is_left = true;
             batch.push_event(left.event(time, EventKind::SwitchedOut, false));
         }
-        if let Some(reader) = self.readers.get_mut(index)
-            && std::mem::replace(&mut reader.is_left, false)
-        {
+        let Some(reader) = self.readers.get_mut(index) else {
+            return;
+        };
+        reader.announced = None;
+        if std::mem::replace(&mut reader.is_left, false) {
             batch.push_event(reader.event(time, EventKind::SwitchedIn, false));
+        }
+    }
+
+    /// Notes that a thread has left all cores but that of a source, according to the kernel.
+    pub(super) fn leaves_others(
+        &mut self,
+        index: usize,
+        thread: u32,
+        time: Time,
+        batch: &mut Batch,
+    ) {
+        let cpu = self.readers.get(index).and_then(|reader| reader.cpu);
+        let (thread, _) = self.names.thread(thread, cpu, &mut self.info);
+        let others = self.readers.iter_mut().enumerate();
+        for (_, other) in others.filter(|(other, _)| *other != index) {
+            if other.thread == Some(thread) {
+                other.leave(time, batch);
+                other.announced = Some(None);
+            }
         }
     }
 
@@ -40,7 +64,34 @@ impl CoreSightSource {
     }
 }
 
+impl Reader {
+    /// Adds the switch away from the running thread, if it is not known yet.
+    fn leave(&mut self, time: Time, batch: &mut Batch) {
+        if self.thread.is_some() && !std::mem::replace(&mut self.is_left, true) {
+            batch.push_event(self.event(time, EventKind::SwitchedOut, false));
+        }
+    }
+}
+
 impl At<'_> {
+    /// Handles a switch of the core in the kernel's records, which the trace does not have.
+    pub(super) fn cpu_runs(&mut self, thread: Option<u32>) {
+        let Some(number) = thread else {
+            self.reader.announced = Some(None);
+            return self.reader.leave(self.time, self.batch);
+        };
+        let (thread, _) = self.names.thread(number, self.reader.cpu, self.info);
+        if self.reader.thread != Some(thread) {
+            self.switch(number);
+            self.reader.announced = Some(Some(number));
+            return;
+        }
+        self.reader.announced = None;
+        if std::mem::replace(&mut self.reader.is_left, false) {
+            self.push_made(EventKind::SwitchedIn);
+        }
+    }
+
     /// Handles the start or end of an exception. Without threads, an interrupt interrupts whatever the core does.
     /// Within a thread it is part of the thread's calls, because handlers switch threads.
     pub(super) fn exception(&mut self, number: u32, begins: bool) {
@@ -106,9 +157,7 @@ impl At<'_> {
             return self.lost(Lost::Paused);
         }
         self.doubts.paused += 1;
-        if !std::mem::replace(&mut self.reader.is_left, true) {
-            self.push_made(EventKind::SwitchedOut);
-        }
+        self.reader.leave(self.time, self.batch);
     }
 
     /// Notes the last known time: for open calls, only the time up to here is certain.
@@ -141,6 +190,9 @@ impl At<'_> {
     }
 
     pub(super) fn switch(&mut self, thread: u32) {
+        if self.reader.announced.take() == Some(Some(thread)) && !self.reader.is_left {
+            return;
+        }
         while let Some(irq) = self.reader.interrupts.pop() {
             self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
         }

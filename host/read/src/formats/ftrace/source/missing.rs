@@ -1,40 +1,55 @@
 //! Calls whose exits are missing, as depths show or the start of another system call in the thread.
 
-use kymo_event::{Batch, EventKind, FunctionId, Gap, RowKind, Time, TraceInfo};
+use kymo_event::{Batch, EventKind, FunctionId, Gap, RowKind, ThreadId, Time, TraceInfo};
 
 use super::{At, Reader};
+use crate::formats::ftrace::numbered_calls::{self, Syscall, is_spawn, unnamed};
 use crate::formats::ftrace::output::{Out, Reported};
+use crate::formats::ftrace::stacks::Task;
 
 impl Reader {
-    /// Handles the start or end of a system call.
-    pub(super) fn system_call(
+    /// Handles the entry of a system call.
+    pub(super) fn system_call_entry(
         &mut self,
-        kind: RowKind,
-        name: &str,
+        call: Syscall<&str>,
         at: &At<'_>,
         info: &mut TraceInfo,
         batch: &mut Batch,
     ) {
-        let function = info.identities.function_named(self.output.space, name);
-        self.system_call_of(kind, function, at, batch);
+        let (space, identities) = (self.output.space, &mut info.identities);
+        let call = call.map(|name| identities.function_named(space, name));
+        let unnamed = |number| identities.function_named(space, &unnamed(number));
+        let place = self.place_of_call(at);
+        match self.numbered_calls.enter(place, call, unnamed) {
+            Some(function) => self.system_call_of(RowKind::Enter, function, at, batch),
+            None => self.other(at, batch),
+        }
     }
 
-    /// Handles the end of a system call with this number. The kernel sets the number to -1 within `rt_sigreturn`, and
-    /// when a debugger skips a call. It is then the call that the thread is in.
-    pub(super) fn numbered_exit(
+    /// Handles the exit of a system call, with its return value.
+    pub(super) fn system_call_exit(
         &mut self,
-        number: i32,
+        (call, returned): (Syscall<&str>, Option<u64>),
         at: &At<'_>,
         info: &mut TraceInfo,
         batch: &mut Batch,
     ) {
-        if number >= 0 {
-            let name = format!("system call {number}");
-            return self.system_call(RowKind::Exit, &name, at, info, batch);
-        }
-        match self.stacks.innermost(at.task()) {
+        let (space, identities) = (self.output.space, &mut info.identities);
+        let call = call.map(|name| identities.function_named(space, name));
+        let unnamed = |number| identities.function_named(space, &unnamed(number));
+        let place = self.place_of_call(at);
+        let function = self.numbered_calls.exit(place, call, unnamed);
+        match function.filter(|it| returned != Some(0) || !is_spawn(*it, &info.identities)) {
             Some(function) => self.system_call_of(RowKind::Exit, function, at, batch),
             None => self.other(at, batch),
+        }
+    }
+
+    fn place_of_call(&self, at: &At<'_>) -> numbered_calls::At<Task> {
+        numbered_calls::At {
+            task: at.task(),
+            time: Some(at.time),
+            losses: self.stacks.losses(),
         }
     }
 
@@ -59,6 +74,46 @@ impl Reader {
         let mut row = at.row(kind).function(Some(function));
         row.named = kind == RowKind::Exit;
         self.row(row, at, batch);
+    }
+
+    /// Handles the creation of a task, whose pid may have been that of an ended thread.
+    pub(super) fn created(
+        &mut self,
+        pid: i32,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        let earlier = self.output.created(pid, &mut info.identities);
+        let thread = self.output.thread(pid, &mut info.identities);
+        self.end_earlier(pid, earlier.or(thread), at, batch);
+    }
+
+    /// Handles the first wakeup of a task. By the processors' clocks it may have run already.
+    pub(super) fn woken(&mut self, pid: i32, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
+        let earlier = self.output.woken(pid, &mut info.identities);
+        self.end_earlier(pid, earlier, at, batch);
+    }
+
+    /// Ends the calls of the earlier thread with a pid.
+    pub(super) fn end_earlier(
+        &mut self,
+        pid: i32,
+        earlier: Option<ThreadId>,
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
+        if earlier.is_some() {
+            let task = Task::new(pid, at.place.cpu);
+            self.numbered_calls.end(task);
+            self.stacks.end(task);
+            let of_earlier = At {
+                pid,
+                thread: earlier,
+                ..*at
+            };
+            self.put_missing(&of_earlier, batch);
+        }
     }
 
     /// Reports the calls whose exits are missing.

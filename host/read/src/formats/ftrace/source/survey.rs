@@ -5,6 +5,7 @@ use kymo_ftrace::{Records, Step, Trace};
 
 use super::event_id;
 use crate::formats::ftrace::meaning::Meaning;
+use crate::formats::ftrace::numbered_calls::{Names, Syscall};
 use crate::formats::ftrace::{BEGINNINGS, Beginnings, NO_ENDS};
 
 /// Number of records that are examined to determine the kind of function trace.
@@ -19,9 +20,15 @@ pub(super) struct Kinds {
     pub(super) switches: u64,
     /// Exits whose calls ended just before the record's timestamp.
     local: u64,
-    /// Starts and ends of interrupts, softirqs and system calls.
-    spans: [(u64, u64); 3],
+    /// Starts and ends of interrupts, softirqs, named system calls, and numbered ones.
+    spans: [(u64, u64); 4],
+    /// Names of system calls by number.
+    pub(super) names: Names,
 }
+
+/// Places of system calls in [`Kinds::spans`].
+const NAMED: usize = 2;
+const NUMBERED: usize = 3;
 
 /// Usual largest number of ticks from the end of a call to the record of its exit.
 const SOON: u64 = 100_000;
@@ -33,6 +40,7 @@ impl Kinds {
         self.exits > 0 && self.local * 4 >= self.exits * 3
     }
 
+    /// Examines the first records. (That the trace has formats of an event says nothing: tracefs has those of all.)
     pub(super) fn of(trace: &Trace, meanings: &[Option<Meaning>], bytes: &[u8]) -> Self {
         let mut kinds = Self::default();
         let mut records = Records::new(trace, bytes);
@@ -49,7 +57,10 @@ impl Kinds {
                     }
                     Some(Meaning::Function { .. }) => kinds.functions += 1,
                     Some(Meaning::Switch(_)) => kinds.switches += 1,
-                    Some(meaning) => kinds.span(meaning),
+                    Some(meaning) => {
+                        kinds.span(meaning);
+                        kinds.system_call(trace, meaning, (record.ticks, record.data));
+                    }
                     None => {}
                 }
             }
@@ -61,14 +72,33 @@ impl Kinds {
         kinds
     }
 
+    /// Learns the names of numbers.
+    fn system_call(&mut self, trace: &Trace, meaning: &Meaning, (ticks, data): (u64, &[u8])) {
+        let ticks = Some(ticks);
+        let number = |bytes: &[u8]| (trace.order.number(bytes) as u32).cast_signed();
+        let task = data.get(4..8).map_or(0, number);
+        match meaning {
+            Meaning::CallEntry { name } => self.names.enter(task, Syscall::Named(name), ticks),
+            Meaning::NumberedEntry { id } => {
+                let number = trace.scope().field(id, data) as u32;
+                self.names
+                    .enter(task, Syscall::Numbered(number.cast_signed()), ticks);
+            }
+            Meaning::CallExit { .. } | Meaning::NumberedExit { .. } => self.names.exit(task),
+            _ => {}
+        }
+    }
+
     fn span(&mut self, meaning: &Meaning) {
         let (place, begins): (usize, _) = match meaning {
             Meaning::IrqEntry { .. } => (0, true),
             Meaning::IrqExit { .. } => (0, false),
             Meaning::KindEntry { kind, .. } if *kind == InterruptKind::Soft => (1, true),
             Meaning::KindExit { kind, .. } if *kind == InterruptKind::Soft => (1, false),
-            Meaning::CallEntry { .. } | Meaning::NumberedEntry { .. } => (2, true),
-            Meaning::CallExit { .. } | Meaning::NumberedExit { .. } => (2, false),
+            Meaning::CallEntry { .. } => (NAMED, true),
+            Meaning::CallExit { .. } => (NAMED, false),
+            Meaning::NumberedEntry { .. } => (NUMBERED, true),
+            Meaning::NumberedExit { .. } => (NUMBERED, false),
             _ => return,
         };
         if let Some((beginnings, ends)) = self.spans.get_mut(place) {
@@ -79,19 +109,19 @@ impl Kinds {
 
     /// Returns whether there are function calls with ends, or system calls.
     pub(super) const fn has_calls(&self) -> bool {
-        let [_, _, (begun, ended)] = self.spans;
-        self.entries + self.exits + begun + ended > 0
+        let [_, _, named, numbered] = self.spans;
+        self.entries + self.exits + named.0 + named.1 + numbered.0 + numbered.1 > 0
     }
 
     /// Returns the kinds that have only beginnings.
     pub(super) fn beginnings(&self) -> Beginnings {
-        let [interrupts, softirqs, calls] = self
-            .spans
-            .map(|(begins, ends)| begins >= BEGINNINGS && ends == 0);
+        let [interrupts, softirqs, named, numbered] = self.spans;
+        let calls = (named.0 + numbered.0, named.1 + numbered.1);
+        let alone = |(begins, ends)| begins >= BEGINNINGS && ends == 0;
         Beginnings {
-            interrupts,
-            softirqs,
-            calls,
+            interrupts: alone(interrupts),
+            softirqs: alone(softirqs),
+            calls: alone(calls),
         }
     }
 }

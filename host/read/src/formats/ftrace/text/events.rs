@@ -5,10 +5,11 @@ use kymo_event::{
 };
 use kymo_ftrace::text::{self, Scheduled, Task, Values};
 
+use super::system_calls::syscall;
 use super::{At, Caller, TextSource};
 use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
 use crate::formats::ftrace::output::{Out, Reported};
-use crate::linux::{SOFTIRQS, SPAWN};
+use crate::linux::SOFTIRQS;
 
 /// Remark about a text whose last line has no line end.
 const CUT: &str =
@@ -42,6 +43,7 @@ impl TextSource {
             value.split_whitespace().next()?.parse::<i32>().ok()
         };
         let text_of = |name: &str| Some(fields.iter().find(|(field, _)| *field == name)?.1);
+        let word_of = |name: &str| text_of(name)?.split_whitespace().next();
         let row = |kind| at.row(kind, time);
         let show = |_: &mut Self| shown(body, &fields);
         if self.is_cut {
@@ -56,9 +58,13 @@ impl TextSource {
         }
         match text::scheduled(name, body) {
             Some(Scheduled::Switch { previous, next }) if at.time.is_some() => {
+                self.switched([previous.pid, next.pid], body);
                 return self.switch(name, [previous, next], at, batch, show);
             }
             Some(Scheduled::Wakeup(task)) => {
+                if name == "sched_wakeup_new" {
+                    self.created(task, true);
+                }
                 if let Some(thread) = self.met(task) {
                     return self.rare(EventKind::Ready { thread }, name, body, at, batch);
                 }
@@ -69,6 +75,24 @@ impl TextSource {
             "task_rename" => {
                 if let Some((pid, comm)) = number("pid").or(at.pid).zip(text_of("newcomm")) {
                     self.name(pid, comm);
+                }
+            }
+            "task_newtask" | "sched_process_fork" => {
+                let (pid, comm) = match name {
+                    "task_newtask" => ("pid", "comm"),
+                    _ => ("child_pid", "child_comm"),
+                };
+                if let Some(pid) = number(pid) {
+                    let comm = text_of(comm).unwrap_or_default();
+                    self.created(Task { comm, pid }, false);
+                }
+            }
+            "sched_process_exit" => {
+                if let Some(pid) = number("pid") {
+                    if let Some(comm) = text_of("comm") {
+                        self.name(pid, comm);
+                    }
+                    self.output.exits(pid, &mut self.info.identities);
                 }
             }
             "sched_process_exec" => {
@@ -109,24 +133,6 @@ impl TextSource {
                     return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
                 }
             }
-            "sys_enter" | "sys_exit" if self.has_system_calls() => {
-                // `NR 0 (3, 7ffd, 800)`, `NR 0 = 1`
-                let number = body.strip_prefix("NR ").and_then(|body| {
-                    let number = body.split_whitespace().next()?;
-                    number.parse::<i64>().ok()
-                });
-                let function = match number {
-                    Some(0..) => number.map(|it| self.function(&format!("system call {it}"))),
-                    // The kernel sets the number to -1 within `rt_sigreturn`, and when a debugger skips a call.
-                    Some(_) if name == "sys_exit" => self.open_system_call(at),
-                    _ => None,
-                };
-                if let Some(function) = function {
-                    let row =
-                        self.system_call(row(Self::edge(name == "sys_exit")), function, at, batch);
-                    return self.put(row, at, name, batch, show);
-                }
-            }
             _ if marks::is_power(name) => {
                 let number = |name| text_of(name)?.parse::<u64>().ok();
                 let cpu = number(marks::CPU).and_then(|cpu| u32::try_from(cpu).ok());
@@ -151,22 +157,14 @@ impl TextSource {
                 }
             }
             _ => {
-                let exit = name.strip_prefix("sys_exit_");
-                let entry = name
-                    .strip_prefix("sys_enter_")
-                    .or(name.strip_prefix("sys_"));
-                // In the new thread, which has not made the call.
-                let in_child = exit.is_some_and(|exit| SPAWN.contains(&exit))
-                    && body.split_whitespace().last() == Some("0x0");
-                let call = exit
-                    .or(entry)
-                    .filter(|_| !in_child && !matches!(name, "sys_enter" | "sys_exit"));
-                if let Some(call) = call
+                let returned_0 = body.ends_with(" = 0")
+                    || body.split_whitespace().last() == Some("0x0")
+                    || matches!(word_of("ret"), Some("0" | "0x0"));
+                if let Some((call, is_exit)) = syscall(name, body)
                     && self.has_system_calls()
+                    && let Some(function) = self.system_call_in(is_exit, call, returned_0, at)
                 {
-                    let function = self.function(call);
-                    let row =
-                        self.system_call(row(Self::edge(exit.is_some())), function, at, batch);
+                    let row = self.system_call(row(Self::edge(is_exit)), function, at, batch);
                     return self.put(row, at, name, batch, show);
                 }
             }

@@ -9,10 +9,11 @@ use super::ahead::{
     is_ticks, is_timed, tasks_at_first,
 };
 use super::input::Input;
-use super::system_calls::SystemCalls;
+use super::system_calls::{self, SystemCalls};
 use super::{TextSource, dump, html, json};
 use crate::bytes::Bytes;
 use crate::formats::ftrace::marks::Marks;
+use crate::formats::ftrace::numbered_calls::NumberedCalls;
 use crate::formats::ftrace::output::Output;
 use crate::formats::ftrace::{Beginnings, FORMAT};
 use crate::peek::Peek;
@@ -32,6 +33,7 @@ impl TextSource {
         let mut alone = Beginnings::default();
         let mut without_switches = false;
         let mut marks_missing_exits = false;
+        let mut names = HashMap::new();
         let mut of_dump = None;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
@@ -55,6 +57,7 @@ impl TextSource {
                 without_switches = exits_alone && !has_switches(text);
                 first_tasks = tasks_at_first(text);
                 alone = beginnings(text);
+                names = system_calls::names(text);
                 (Input::of_file(bytes, part), Some(exits_alone))
             }
             None => {
@@ -85,6 +88,11 @@ impl TextSource {
             HashMap::new(),
             exits_alone == Some(true),
         );
+        let mut numbered_calls = NumberedCalls::default();
+        for (number, name) in names {
+            let function = info.identities.function_named(output.space, &name);
+            numbered_calls.learn(number, function);
+        }
         let ahead = input.ahead();
         let groups = groups(ahead.take(LINES_LOOKED_AT));
         info.has_processes = !groups.is_empty();
@@ -120,6 +128,7 @@ impl TextSource {
             states: Vec::new(),
             stacks: HashMap::new(),
             system_calls: SystemCalls::new(),
+            numbered_calls,
             first_tasks,
             latest: Time(0),
             last_place: (0, None),

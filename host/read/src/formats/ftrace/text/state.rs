@@ -160,6 +160,11 @@ impl Stack {
         (ended, missing)
     }
 
+    /// Ends all open calls.
+    pub(super) fn end(&mut self) -> Vec<Open> {
+        self.take(|_| true)
+    }
+
     fn take(&mut self, ended: impl Fn(&Open) -> bool) -> Vec<Open> {
         let mut taken = Vec::new();
         while let Some(open) = self.0.pop_if(|open| ended(open)) {

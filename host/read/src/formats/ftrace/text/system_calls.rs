@@ -4,11 +4,68 @@ use std::collections::HashMap;
 
 use kymo_event::{Batch, Cpu, FunctionId, Gap, Row, RowKind, Time};
 
+use kymo_ftrace::text::{self, Line, TextKind};
+use memchr::memmem;
+
+use super::ahead::LINES_LOOKED_AT;
+use super::input::lines;
 use super::{At, Caller, TextSource, id};
+use crate::formats::ftrace::numbered_calls::{self, Names, Syscall, is_spawn, unnamed};
 use crate::formats::ftrace::output::{self, Out};
 
 /// Open system call of each task, and its start.
 pub(super) type SystemCalls = HashMap<Caller, (FunctionId, Time)>;
+
+/// Returns the system call of an entry or exit, and whether it is an exit.
+pub(super) fn syscall<'t>(name: &'t str, body: &str) -> Option<(Syscall<&'t str>, bool)> {
+    match name {
+        // `NR 0 (3, 7ffd, 800)`, `NR 0 = 1`; `id=0x0 (0) ...` with the option `fields`.
+        "sys_enter" | "sys_exit" => {
+            let is_exit = name == "sys_exit";
+            let number = match body.strip_prefix("NR ") {
+                Some(body) => body.split_whitespace().next()?,
+                None => {
+                    let fields = text::fields(body);
+                    let (_, value) = fields.into_iter().find(|(name, _)| *name == "id")?;
+                    value.split_whitespace().next()?
+                }
+            };
+            let number = number.parse().ok()?;
+            (is_exit || number >= 0).then_some((Syscall::Numbered(number), is_exit))
+        }
+        _ => match name.strip_prefix("sys_exit_") {
+            Some(call) => Some((Syscall::Named(call), true)),
+            None => {
+                let call = name.strip_prefix("sys_enter_");
+                let call = call.or(name.strip_prefix("sys_"))?;
+                Some((Syscall::Named(call), false))
+            }
+        },
+    }
+}
+
+/// Returns the names of system calls by number, as far as the first lines have both.
+pub(super) fn names(bytes: &[u8]) -> HashMap<i32, String> {
+    let mut names = Names::default();
+    if memmem::find(bytes, b" sys_enter: ").is_none() {
+        return names.names;
+    }
+    for line in lines(bytes).take(LINES_LOOKED_AT) {
+        let Line::Event(event) = text::line(&line) else {
+            continue;
+        };
+        let TextKind::Event { name, body } = &event.kind else {
+            continue;
+        };
+        let Some(task) = event.task else { continue };
+        match syscall(name, body) {
+            Some((call, false)) => names.enter(task.pid, call, event.time),
+            Some((_, true)) => names.exit(task.pid),
+            None => {}
+        }
+    }
+    names.names
+}
 
 impl TextSource {
     /// Returns whether system calls are converted to calls. They are, unless the text has other calls, or only the
@@ -27,10 +84,31 @@ impl TextSource {
         }
     }
 
-    /// Returns the system call that a task is in.
-    pub(super) fn open_system_call(&self, at: &At<'_>) -> Option<FunctionId> {
-        let open = self.system_calls.get(&at.task);
-        open.map(|(function, _)| *function)
+    /// Returns the function of the system call that a record enters or exits; `None` if it is the second record of one,
+    /// or of a new thread, which has not made the call. `returned_0` is whether an exit returns 0.
+    pub(super) fn system_call_in(
+        &mut self,
+        is_exit: bool,
+        call: Syscall<&str>,
+        returned_0: bool,
+        at: &At<'_>,
+    ) -> Option<FunctionId> {
+        let call = call.map(|name| self.function(name));
+        let (space, identities) = (self.output.space, &mut self.info.identities);
+        let unnamed = |number| identities.function_named(space, &unnamed(number));
+        let place = numbered_calls::At {
+            task: at.task,
+            time: at.time,
+            losses: usize::try_from(self.losses).unwrap_or(usize::MAX),
+        };
+        match is_exit {
+            false => self.numbered_calls.enter(place, call, unnamed),
+            true => {
+                let function = self.numbered_calls.exit(place, call, unnamed)?;
+                let in_child = returned_0 && is_spawn(function, &self.info.identities);
+                (!in_child).then_some(function)
+            }
+        }
     }
 
     /// Returns the row for the start or end of a system call. A task is in one at most, so another open one has ended

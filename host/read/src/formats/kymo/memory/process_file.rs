@@ -103,7 +103,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
     let process = read_u32(order, bytes, header::PROCESS).unwrap_or(0);
     let mut remarks = vec![format!(
         "process {process} has not completed this recording: it was killed, crashed, called _exit or exec, \
-         or still runs"
+         ended while threads ran, or still runs"
     )];
     let mut damage = Vec::new();
     let regions = regions(order, bytes, &mut damage);

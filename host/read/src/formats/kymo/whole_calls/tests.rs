@@ -349,3 +349,148 @@ fn a_recording_that_can_be_read_twice_has_all_entries_in_their_places() {
     );
     assert_eq!((count, source.info().remarks.len()), (many * 4 + 8, 0));
 }
+
+/// The rows in the output of events of stream 0, each by kind, function or thread, and time.
+fn in_order(events: Vec<Event>) -> Vec<(RowKind, Option<u32>, i64)> {
+    let mut info = TraceInfo::default();
+    info.streams.push(StreamInfo::default());
+    let mut source = WholeCalls::new(Scripted { info, events }, Wanted::Everything);
+    let mut batch = Batch::default();
+    let mut rows = Vec::new();
+    while source.fill(&mut batch).unwrap() {
+        let rest = batch.rows().iter().map(|row| {
+            let what = match row.kind {
+                RowKind::IsrEnter | RowKind::IsrExit => None,
+                RowKind::SwitchedIn | RowKind::Other => row.thread().map(|it| it.0),
+                _ => row.of_function().map(|it| it.0),
+            };
+            (row.kind, what, row.time.0)
+        });
+        rows.extend(rest);
+    }
+    rows
+}
+
+fn switch(thread: u32, time: i64) -> Event {
+    event(Some(ThreadId(thread)), time, EventKind::SwitchedIn)
+}
+
+fn interrupt(time: i64, enters: bool) -> Event {
+    let irq = kymo_event::InterruptId(0);
+    let kind = match enters {
+        true => EventKind::IsrEnter { irq },
+        false => EventKind::IsrExit { irq: Some(irq) },
+    };
+    event(Some(ThreadId(0)), time, kind)
+}
+
+/// The event, of a call that is open when it is recorded.
+fn still_open(mut event: Event) -> Event {
+    if let EventKind::Call(call) = &mut event.kind {
+        call.end = CallEnd::Open;
+    }
+    event
+}
+
+#[test]
+fn events_without_switches_name_no_thread() {
+    // The marker's packet was begun by thread 1; which thread made the marker is not recorded.
+    let marker = event(Some(ThreadId(1)), 25, EventKind::Other);
+    let seen = streams(vec![call(0, 10, 20), marker, call(1, 12, 40)]);
+    assert_eq!(
+        seen,
+        [
+            (None, StreamId(0)),
+            (Some(ThreadId(0)), StreamId(1)),
+            (Some(ThreadId(1)), StreamId(2)),
+        ]
+    );
+}
+
+#[test]
+fn a_call_begins_before_the_switch_of_its_tick() {
+    use RowKind::{Enter, Exit, SwitchedIn};
+    // One call ends later, the other is open when the recording is read, while another thread runs.
+    for begin in [10, 11, 9] {
+        let events = vec![
+            switch(0, 5),
+            switch(1, 10),
+            switch(0, 20),
+            of(7, begin, 30),
+            switch(1, 40),
+        ];
+        let at = begin.min(10);
+        let entry = (Enter, Some(7), at);
+        let rows = in_order(events);
+        let expected = [
+            (SwitchedIn, Some(0), 5),
+            entry,
+            (SwitchedIn, Some(1), 10),
+            (SwitchedIn, Some(0), 20),
+            (Exit, Some(7), 30),
+            (SwitchedIn, Some(1), 40),
+        ];
+        assert_eq!(rows, expected);
+    }
+    let rows = in_order(vec![switch(0, 5), switch(1, 10), still_open(of(7, 10, 30))]);
+    // The record of the reader belongs to no thread.
+    assert_eq!(rows[1], (Enter, Some(7), 10));
+    assert_eq!(rows[2], (SwitchedIn, Some(1), 10));
+    assert_eq!(rows[3], (RowKind::Other, None, 30));
+}
+
+#[test]
+fn a_call_begins_after_the_switch_of_its_tick() {
+    // Converted from ticks, it begins 1 ns before the switch.
+    let rows = in_order(vec![switch(1, 5), switch(0, 10), of(7, 9, 30)]);
+    assert_eq!(rows[1], (RowKind::SwitchedIn, Some(0), 10));
+    assert_eq!(rows[2], (RowKind::Enter, Some(7), 10));
+}
+
+#[test]
+fn a_call_begins_where_it_ends_inside_or_outside_an_interrupt() {
+    let kinds = |events| {
+        let rows = in_order(events).into_iter();
+        rows.map(|row| (row.0, row.1)).collect::<Vec<_>>()
+    };
+    use RowKind::{Enter, Exit, IsrEnter, IsrExit};
+    // 7 ends in the thread, 8 in the handler, both begin in the handler's first tick.
+    let events = vec![
+        interrupt(10, true),
+        of(8, 10, 20),
+        interrupt(20, false),
+        of(7, 10, 30),
+    ];
+    assert_eq!(
+        kinds(events),
+        [
+            (Enter, Some(7)),
+            (IsrEnter, None),
+            (Enter, Some(8)),
+            (Exit, Some(8)),
+            (IsrExit, None),
+            (Exit, Some(7)),
+        ]
+    );
+    // The interrupted call returns in the last tick of the handler.
+    let events = vec![interrupt(10, true), interrupt(20, false), of(7, 5, 20)];
+    assert_eq!(
+        kinds(events),
+        [
+            (Enter, Some(7)),
+            (IsrEnter, None),
+            (IsrExit, None),
+            (Exit, Some(7)),
+        ]
+    );
+}
+
+#[test]
+fn open_calls_of_one_tick_are_nested_as_reported() {
+    let events = vec![still_open(of(7, 10, 30)), still_open(of(8, 10, 30))];
+    let entries: Vec<_> = in_order(events)
+        .into_iter()
+        .filter_map(|row| row.1)
+        .collect();
+    assert_eq!(entries[..2], [7, 8]);
+}

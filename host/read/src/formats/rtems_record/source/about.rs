@@ -80,6 +80,7 @@ impl RecordSource {
                 thread: None,
                 behind: None,
                 block: None,
+                created: None,
             });
         }
         Dump {

@@ -1,0 +1,67 @@
+//! Events that a CPU records directly.
+
+use std::sync::atomic::Ordering;
+
+use kymo_device_tests::{Kind, Random};
+use kymo_recorder::Event;
+use kymo_recorder::config::START_ON;
+
+use crate::device::Device;
+
+/// Events of one CPU, in any order, through gaps and changes of the gate.
+fn random_events(device: Device, record: impl Fn(Event)) -> Vec<Kind> {
+    const TEXT: usize = 0x1000;
+    let mut random = Random::new(12);
+    assert!(device.start(0));
+    for _ in 0..20_000 {
+        let thread = match random.below(3) {
+            0 => 0,
+            1 => TEXT + 64 * random.below(100) as usize,
+            _ => 0x7fff_0000_0000 + 64 * random.below(4) as usize,
+        };
+        let irq = random.below(4) as u16 * 100;
+        match random.below(9) {
+            0 => record(Event::Marker(random.number() as u32)),
+            1 => record(Event::NamedMarker {
+                name: TEXT + thread,
+                value: 7,
+            }),
+            2 => record(Event::IsrEnter(irq)),
+            3 => record(Event::IsrExit(irq)),
+            4 => record(Event::SwitchedIn(thread)),
+            5 => record(Event::SwitchedOut(thread)),
+            6 => device.enter(TEXT + random.below(64) as usize),
+            7 => device.exit(TEXT + random.below(64) as usize),
+            _ if random.one_in(100) => {
+                let far = 1 << random.below(40);
+                device.cpus.port().time.fetch_add(far, Ordering::SeqCst);
+            }
+            _ if random.one_in(50) => {
+                device.cpus.set_recording(device.gate, false);
+                record(Event::Marker(1));
+                record(Event::SwitchedIn(thread));
+                device.cpus.set_recording(device.gate, true);
+            }
+            _ => {}
+        }
+    }
+    let trace = device.trace();
+    let packets = trace.iter().filter(|packet| packet.cpu == 0);
+    let packets = packets.inspect(|packet| assert_eq!(packet.discarded, 0));
+    let records = packets.flat_map(|packet| &packet.records);
+    records.map(|record| record.kind.clone()).collect()
+}
+
+#[test]
+fn events_that_are_recorded_directly_are_those_of_the_general_way() {
+    let device = || Device::new(START_ON, 4096);
+    let (direct, general) = (device(), device());
+    let found = random_events(direct, |event| direct.cpus.event(direct.gate, event));
+    let expected = random_events(general, |event| general.cpus.hook(general.gate, event));
+    let differs = found
+        .iter()
+        .zip(&expected)
+        .position(|(one, other)| one != other);
+    assert_eq!((differs, found.len()), (None, expected.len()));
+    assert!(found.len() > 15_000, "{} records", found.len());
+}

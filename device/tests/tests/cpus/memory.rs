@@ -1,0 +1,116 @@
+//! Control by memory writes, with several CPUs.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use kymo_device_tests::Host;
+use kymo_recorder::by_memory::{MAGIC, Memory, VERSION};
+use kymo_recorder::config::{START_ON, STREAM};
+
+use crate::device::Device;
+
+const REQUEST: usize = 12;
+const REFUSED: usize = 16;
+const APPLIED: usize = 20;
+/// The values that are wanted, and those that hold now (`kymo_control_values_t`).
+const WANTED: usize = 24;
+const NOW: usize = 56;
+const RECORDING: usize = 4;
+const MODE: usize = 8;
+const TRIGGER: usize = 16;
+const BYTES_RECORDED: usize = 92;
+
+/// A `kymo_control_t` as a debugger sees it.
+#[repr(C, align(8))]
+struct Words([AtomicU32; size_of::<Memory>() / 4]);
+
+impl Words {
+    fn new() -> Self {
+        let words = Self([const { AtomicU32::new(0) }; size_of::<Memory>() / 4]);
+        for (at, value) in [(0, MAGIC), (4, VERSION), (8, size_of::<Memory>() as u32)] {
+            words.write(at, value);
+        }
+        words
+    }
+
+    fn read(&self, offset: usize) -> u32 {
+        self.0[offset / 4].load(Ordering::Relaxed)
+    }
+
+    fn write(&self, offset: usize, value: u32) {
+        self.0[offset / 4].store(value, Ordering::Relaxed);
+    }
+
+    /// The program polls.
+    fn poll(&self, device: Device) {
+        let memory: *const Memory = self.0.as_ptr().cast();
+        // SAFETY: both consist of atomic words and of numbers; size and alignment are the same.
+        device.cpus.follow_memory(device.gate, unsafe { &*memory });
+    }
+
+    /// Requests a change, and returns what of it was refused.
+    fn request(&self, device: Device, wanted: &[(usize, u32)], request: u32) -> u32 {
+        for (at, value) in wanted {
+            self.write(WANTED + at, *value);
+        }
+        self.write(REQUEST, request);
+        self.poll(device);
+        assert_eq!(self.read(REQUEST), 0);
+        self.read(REFUSED)
+    }
+}
+
+#[test]
+fn a_debugger_drives_all_cpus() {
+    let device = Device::new(START_ON, 64);
+    let memory = Words::new();
+    // Before the first CPU has started there is nothing to drive.
+    memory.write(REQUEST, 2);
+    memory.poll(device);
+    assert_eq!((memory.read(REQUEST), memory.read(APPLIED)), (2, 0));
+    assert!(device.start(0));
+    device.enter(0x1000);
+    device.exit(0x1000);
+    memory.write(REQUEST, 0);
+    memory.poll(device);
+    assert_eq!(memory.read(NOW + RECORDING), 1);
+    assert!(memory.read(BYTES_RECORDED) > 0);
+
+    assert_eq!(memory.request(device, &[(RECORDING, 0)], 2), 0);
+    assert_eq!(memory.read(NOW + RECORDING), 0);
+    assert!(!device.gate.state().on());
+    let wanted = [(MODE, 1), (TRIGGER, 0x2000)];
+    assert_eq!(memory.request(device, &wanted, 4 | 8), 0);
+    assert_eq!(
+        (memory.read(NOW + MODE), memory.read(NOW + TRIGGER)),
+        (1, 0x2000)
+    );
+    assert!(
+        device.status().contains("mode=fixed"),
+        "{}",
+        device.status()
+    );
+    assert_eq!(memory.read(APPLIED), 2);
+    device.enter(0x2000);
+    memory.poll(device);
+    assert_eq!(memory.read(NOW + RECORDING), 1);
+    // What is no mode, and what no bit stands for.
+    assert_eq!(
+        memory.request(device, &[(MODE, 7)], 4 | 1 << 20),
+        4 | 1 << 20
+    );
+}
+
+#[test]
+fn packets_that_a_host_reads_are_not_dropped() {
+    let device = Device::new(START_ON | STREAM, 64);
+    let memory = Words::new();
+    assert!(device.start(0));
+    device.marker(1);
+    device.talk(&Host::command(1, "stream on 100"));
+    assert_eq!(memory.request(device, &[(MODE, 0)], 4 | 64), 4 | 64);
+    assert!(
+        device.status().contains("mode=stream"),
+        "{}",
+        device.status()
+    );
+}

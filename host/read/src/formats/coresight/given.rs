@@ -1,0 +1,141 @@
+//! Symbol files that the user gives for a hardware trace, each applied to the code that it is of.
+
+use std::path::{Path, PathBuf};
+
+use kymo_coresight::fit::{Applies, Fit, ImageId};
+use kymo_coresight::input::Buffer;
+use kymo_coresight::remarks::Remark;
+use kymo_event::Addr;
+use kymo_symbols::{Error, Function, Symbols};
+
+/// Symbol files given for a hardware trace.
+#[derive(Debug, Default)]
+pub struct GivenSymbols {
+    files: Vec<File>,
+    /// Whether code is that of processes, which are loaded anywhere.
+    is_of_processes: bool,
+}
+
+#[derive(Debug)]
+struct File {
+    path: PathBuf,
+    symbols: Symbols,
+    /// Comparison with the trace's code; `None` for a list of symbols, which has no code.
+    fit: Option<Fit>,
+    /// Why it is not used.
+    refusal: Option<String>,
+}
+
+impl File {
+    /// Returns whether it names code of an image at run-time addresses; `None` for code without an image.
+    fn applies(&self, image: Option<ImageId>, is_of_processes: bool) -> bool {
+        let Some(fit) = &self.fit else {
+            return true;
+        };
+        let is_unchecked = !is_of_processes && !fit.is_used() && !fit.is_other();
+        let is_placed = |image| fit.applies(image) == Some(Applies::AtAddresses);
+        match image {
+            Some(image) => is_placed(image) || is_unchecked,
+            None => is_unchecked || !is_of_processes && fit.is_used(),
+        }
+    }
+}
+
+impl GivenSymbols {
+    /// Reads the files, and compares them with the code of a trace. `is_of_processes`: the trace is a recording of
+    /// processes, not of a machine's memory. Returns remarks on files that are not of the code.
+    ///
+    /// # Errors
+    /// When a file cannot be read or has no symbols.
+    pub fn open(
+        paths: &[PathBuf],
+        buffers: &[Buffer],
+        is_of_processes: bool,
+    ) -> Result<(Self, Vec<Remark>), Error> {
+        let (mut files, mut remarks) = (Vec::new(), Vec::new());
+        for path in paths {
+            let symbols = Symbols::open(path)?;
+            let bytes = kymo_symbols::read_file(path, kymo_symbols::LARGEST_FILE);
+            let bytes = bytes.map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+            })?;
+            let fit = Fit::of(&bytes, buffers);
+            let remark = fit.as_ref().and_then(|fit| fit.remark(path));
+            let remark = remark.or_else(|| {
+                let fit = fit.as_ref()?;
+                (is_of_processes && !fit.is_used()).then(|| elsewhere(path))
+            });
+            let is_used = fit.as_ref().is_none_or(Fit::is_used);
+            let refusal = remark.as_ref().filter(|_| !is_used);
+            files.push(File {
+                path: path.clone(),
+                symbols,
+                fit,
+                refusal: refusal.map(|remark| remark.text.clone()),
+            });
+            remarks.extend(remark);
+        }
+        let given = GivenSymbols {
+            files,
+            is_of_processes,
+        };
+        Ok((given, remarks))
+    }
+
+    /// Returns the symbols of the files that an image is of, at link addresses.
+    pub fn linked(&self, image: ImageId) -> Symbols {
+        let all = Symbols::new();
+        for file in &self.files {
+            let fit = file.fit.as_ref();
+            if fit.is_some_and(|fit| fit.applies(image) == Some(Applies::Linked)) {
+                all.merge(file.symbols.clone());
+            }
+        }
+        all
+    }
+
+    /// Returns the symbols that apply to an image at run-time addresses, or, for `None`, to code without an image.
+    pub fn at(&self, image: Option<ImageId>) -> impl Iterator<Item = &Symbols> {
+        let files = self.files.iter();
+        let files = files.filter(move |file| file.applies(image, self.is_of_processes));
+        files.map(|file| &file.symbols)
+    }
+
+    /// Returns the function at a run-time address.
+    pub fn function_at(&self, image: Option<ImageId>, address: Addr) -> Option<Function<'_>> {
+        self.at(image)
+            .find_map(|symbols| symbols.function_at(address))
+    }
+
+    /// Returns why files are not used, one text for each.
+    pub fn refusals(&self) -> impl Iterator<Item = &str> {
+        let refusals = self.files.iter().map(|file| file.refusal.as_deref());
+        refusals.flatten()
+    }
+
+    /// Returns all symbols.
+    pub fn all(&self) -> impl Iterator<Item = &Symbols> {
+        self.files.iter().map(|file| &file.symbols)
+    }
+
+    /// Returns the files that are not of all code of the trace at its run-time addresses.
+    pub fn settled(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter().filter(|file| match &file.fit {
+            Some(fit) => self.is_of_processes || fit.is_other(),
+            None => false,
+        });
+        files.map(|file| file.path.as_path())
+    }
+}
+
+/// Returns the remark on a file with none of a recording's code.
+fn elsewhere(path: &Path) -> Remark {
+    Remark::warning(
+        "",
+        format!(
+            "{} is not used for names: no file of the recording has its build ID or its code",
+            path.display()
+        ),
+    )
+}
