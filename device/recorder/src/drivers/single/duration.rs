@@ -140,7 +140,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             Event::Longjmp(buffer) => {
                 self.masked(|| {
-                    self.writer.forget_stopper();
+                    self.writer.jump_in_stopper();
                     let now = self.now();
                     control.jump(buffer, now, |control, call| {
                         if control.records(call) {
