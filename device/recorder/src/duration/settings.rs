@@ -2,7 +2,7 @@
 
 use core::mem::offset_of;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use kymo_wire::link::{Action, FreezeOn};
 
@@ -42,7 +42,8 @@ pub struct Settings {
     freeze_hit: AtomicU32,
     /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
-    /// Event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its value or number.
+    /// Two halves. The lower: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its
+    /// value or number. The upper: how often recording is stopped at most; 0: unlimited.
     freeze_on: AtomicU32,
     freeze_value: AtomicU32,
     /// Number of such occurrences since recording was turned on.
@@ -51,7 +52,9 @@ pub struct Settings {
     left: AtomicU32,
     /// The program's filter rules: `rule_count` of them.
     rules: *const Rule,
-    rule_count: u32,
+    rule_count: u16,
+    /// How often recording was stopped since the condition was set.
+    acted: AtomicU16,
 }
 
 /// A filter rule that the program defines at build time: `kymo_duration_rule_t`.
@@ -87,6 +90,9 @@ const OTHERS: u32 = 8;
 const ON_MARKER: u32 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
 const ON_IRQ: u32 = 2;
+
+/// [`Settings::freeze_on`]: the event. The other bits are the limit.
+const EVENT: u32 = 0xFFFF;
 
 /// Changes a count, and returns what it was. Threads of a process may do so at once; elsewhere interrupts are masked.
 fn change(count: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
@@ -135,6 +141,7 @@ impl Settings {
             left: AtomicU32::new(0),
             rules: null(),
             rule_count: 0,
+            acted: AtomicU16::new(0),
         }
     }
 
@@ -153,7 +160,8 @@ impl Settings {
             FreezeOn::Irq(number) => (ON_IRQ, number.into()),
         };
         self.freeze_value.store(value, Ordering::Relaxed);
-        self.freeze_on.store(kind, Ordering::Relaxed);
+        let times = self.freeze_on.load(Ordering::Relaxed) & !EVENT;
+        self.freeze_on.store(times | kind, Ordering::Relaxed);
         self.rearm();
     }
 
@@ -165,21 +173,31 @@ impl Settings {
             Event::IsrEnter(number) => (ON_IRQ, number.into()),
             _ => return false,
         };
-        self.freeze_on.load(Ordering::Relaxed) == kind
+        self.freeze_on.load(Ordering::Relaxed) & EVENT == kind
             && self.freeze_value.load(Ordering::Relaxed) == value
     }
 
     /// Sets the condition of freeze and stop: they must occur in a call from `from` (0: any), count from the `hit`th
-    /// occurrence on, and stop recording after `after` more calls have been recorded.
-    pub fn set_condition(&self, from: usize, hit: u32, after: u32) {
+    /// occurrence on, and stop recording after `after` more calls have been recorded, at most `times` times (0:
+    /// unlimited) though recording is turned on again.
+    pub fn set_condition(&self, from: usize, hit: u32, after: u32, times: u16) {
         self.freeze_from.store(marked(from), Ordering::Relaxed);
         self.freeze_hit.store(hit, Ordering::Relaxed);
         self.freeze_after.store(after, Ordering::Relaxed);
+        let event = self.freeze_on.load(Ordering::Relaxed) & EVENT;
+        let times = u32::from(times) << 16;
+        self.freeze_on.store(event | times, Ordering::Relaxed);
         self.rearm();
     }
 
-    /// Restarts the counts.
+    /// Restarts all counts: the condition was set anew, or events were cleared.
     pub fn rearm(&self) {
+        self.acted.store(0, Ordering::Relaxed);
+        self.restart();
+    }
+
+    /// Restarts the counts of what must happen before recording stops: it is turned on.
+    pub fn restart(&self) {
         self.hits.store(0, Ordering::Relaxed);
         self.left.store(0, Ordering::Relaxed);
     }
@@ -210,9 +228,14 @@ impl Settings {
             return false;
         }
         let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
-        if hits < self.freeze_hit.load(Ordering::Relaxed) {
+        let times = self.freeze_on.load(Ordering::Relaxed) >> 16;
+        let acted = self.acted.load(Ordering::Relaxed);
+        if hits < self.freeze_hit.load(Ordering::Relaxed)
+            || (times != 0 && u32::from(acted) >= times)
+        {
             return false;
         }
+        self.acted.store(acted.saturating_add(1), Ordering::Relaxed);
         let after = self.freeze_after.load(Ordering::Relaxed);
         self.left.store(after.saturating_add(1), Ordering::Relaxed);
         after == 0
@@ -302,9 +325,23 @@ impl Settings {
         (self.stop.load(Ordering::Relaxed) | self.stopper.load(Ordering::Relaxed)) != 0
     }
 
+    /// Takes over threshold, depth and flags of another CPU's settings.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn copy(&self, other: &Self) {
+        self.set_threshold(other.threshold());
+        self.set_depth(other.depth());
+        let flags = other.flags.load(Ordering::Relaxed);
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// Whether a debugger has requested that changes be applied.
+    pub fn is_requested(&self) -> bool {
+        self.request.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether a debugger has requested that changes be applied; resets the request.
     pub fn take_request(&self) -> bool {
-        let requested = self.request.load(Ordering::Relaxed) != 0;
+        let requested = self.is_requested();
         if requested {
             self.request.store(0, Ordering::Relaxed);
         }
@@ -417,7 +454,7 @@ impl Settings {
 
     /// Applies the program's rules, in their order.
     fn follow_rules(&self) {
-        for n in 0..self.rule_count as usize {
+        for n in 0..usize::from(self.rule_count) {
             // SAFETY: the program gives so many rules.
             let rule = unsafe { &*self.rules.add(n) };
             let mut actions = Action::ALL.into_iter();
@@ -438,11 +475,13 @@ impl Settings {
         FreezeReport {
             function: word(&self.freeze) & !CODE_BIT,
             over: word(&self.freeze_over) as u64,
-            event: number(&self.freeze_on),
+            event: number(&self.freeze_on) & EVENT,
             value: number(&self.freeze_value),
             from: word(&self.freeze_from) & !CODE_BIT,
             hit: number(&self.freeze_hit),
             after: number(&self.freeze_after),
+            times: number(&self.freeze_on) >> 16,
+            acted: self.acted.load(Ordering::Relaxed),
         }
     }
 

@@ -59,7 +59,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         Some(&first.duration()?.settings)
     }
 
-    /// Restarts the counts of what stops recording.
+    /// Restarts the counts of what stops recording where recording is turned on.
+    pub(in super::super) fn restart_stops(&self) {
+        if let Some(stops) = self.stops() {
+            stops.restart();
+        }
+    }
+
+    /// Restarts all counts of what stops recording.
     pub(in super::super) fn rearm_stops(&self) {
         if let Some(stops) = self.stops() {
             stops.rearm();
