@@ -427,7 +427,7 @@ void kymo_set_trigger(void (*function)(void));
 void kymo_set_stopper(void (*function)(void));
 
 /* Conditions under which trigger and stopper act, in libraries built with the part `conditions` (cargo xtask lib TARGET
- * --parts conditions,...). A function acts only if it is called from code between `from` and `end` (0: from anywhere),
+ * --parts conditions,...), which the one for Linux has. A function acts only if it is called from code between `from` and `end` (0: from anywhere),
  * from the hit-th such call on (0: the first), and at most `times` times (0: without limit). The trigger is checked
  * while recording is off, the stopper while it is on; recording ends where the call that counts returns. The host sets
  * conditions (`kymo trace --trigger 'parse from main hit 3'`), as may the program, or a debugger that writes to the
