@@ -42,9 +42,10 @@ pub struct Settings {
     freeze_hit: AtomicU32,
     /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
-    /// Two halves. The lower: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its
-    /// value or number. The upper: how often recording is stopped at most; 0: unlimited.
-    freeze_on: AtomicU32,
+    /// Event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its value or number.
+    freeze_on: AtomicU16,
+    /// How often recording is stopped at most; 0: unlimited.
+    freeze_times: AtomicU16,
     freeze_value: AtomicU32,
     /// Number of such occurrences since recording was turned on.
     hits: AtomicU32,
@@ -73,6 +74,9 @@ const KEPT: usize = 11;
 /// How many of these are machine words in the settings, too.
 const OF_WORDS: usize = 5;
 
+/// How many are numbers of 32 bits. The last one is event and limit, of 16 bits each.
+const OF_NUMBERS: usize = KEPT - OF_WORDS - 1;
+
 /// Number of machine words of `kymo_duration_retained_t`.
 pub const WORDS: usize = KEPT + 1;
 
@@ -87,12 +91,9 @@ pub const EVENTS: u32 = 4;
 const OTHERS: u32 = 8;
 
 /// [`Settings::freeze_on`]: a marker.
-const ON_MARKER: u32 = 1;
+const ON_MARKER: u16 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
-const ON_IRQ: u32 = 2;
-
-/// [`Settings::freeze_on`]: the event. The other bits are the limit.
-const EVENT: u32 = 0xFFFF;
+const ON_IRQ: u16 = 2;
 
 /// Changes a count, and returns what it was. Threads of a process may do so at once; elsewhere interrupts are masked.
 fn change(count: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
@@ -135,7 +136,8 @@ impl Settings {
             freeze_from: AtomicUsize::new(0),
             freeze_hit: AtomicU32::new(0),
             freeze_after: AtomicU32::new(0),
-            freeze_on: AtomicU32::new(0),
+            freeze_on: AtomicU16::new(0),
+            freeze_times: AtomicU16::new(0),
             freeze_value: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             left: AtomicU32::new(0),
@@ -160,8 +162,7 @@ impl Settings {
             FreezeOn::Irq(number) => (ON_IRQ, number.into()),
         };
         self.freeze_value.store(value, Ordering::Relaxed);
-        let times = self.freeze_on.load(Ordering::Relaxed) & !EVENT;
-        self.freeze_on.store(times | kind, Ordering::Relaxed);
+        self.freeze_on.store(kind, Ordering::Relaxed);
         self.rearm();
     }
 
@@ -173,7 +174,7 @@ impl Settings {
             Event::IsrEnter(number) => (ON_IRQ, number.into()),
             _ => return false,
         };
-        self.freeze_on.load(Ordering::Relaxed) & EVENT == kind
+        self.freeze_on.load(Ordering::Relaxed) == kind
             && self.freeze_value.load(Ordering::Relaxed) == value
     }
 
@@ -184,9 +185,7 @@ impl Settings {
         self.freeze_from.store(marked(from), Ordering::Relaxed);
         self.freeze_hit.store(hit, Ordering::Relaxed);
         self.freeze_after.store(after, Ordering::Relaxed);
-        let event = self.freeze_on.load(Ordering::Relaxed) & EVENT;
-        let times = u32::from(times) << 16;
-        self.freeze_on.store(event | times, Ordering::Relaxed);
+        self.freeze_times.store(times, Ordering::Relaxed);
         self.rearm();
     }
 
@@ -228,11 +227,9 @@ impl Settings {
             return false;
         }
         let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
-        let times = self.freeze_on.load(Ordering::Relaxed) >> 16;
+        let times = self.freeze_times.load(Ordering::Relaxed);
         let acted = self.acted.load(Ordering::Relaxed);
-        if hits < self.freeze_hit.load(Ordering::Relaxed)
-            || (times != 0 && u32::from(acted) >= times)
-        {
+        if hits < self.freeze_hit.load(Ordering::Relaxed) || (times != 0 && acted >= times) {
             return false;
         }
         self.acted.store(acted.saturating_add(1), Ordering::Relaxed);
@@ -380,6 +377,10 @@ impl Settings {
         {
             setting.store(*word as u32, Ordering::Relaxed);
         }
+        let [.., both] = kept;
+        self.freeze_on.store(both as u16, Ordering::Relaxed);
+        self.freeze_times
+            .store((both >> 16) as u16, Ordering::Relaxed);
     }
 
     /// Stores the settings for the next boot, if the program has memory for that. An interrupt that stores them
@@ -410,7 +411,10 @@ impl Settings {
         let numbers = numbers
             .iter()
             .map(|number| number.load(Ordering::Relaxed) as usize);
-        for (to, word) in kept.iter_mut().zip(words.chain(numbers)) {
+        let event = usize::from(self.freeze_on.load(Ordering::Relaxed));
+        let times = usize::from(self.freeze_times.load(Ordering::Relaxed));
+        let both = [event | times << 16];
+        for (to, word) in kept.iter_mut().zip(words.chain(numbers).chain(both)) {
             *to = word;
         }
         kept
@@ -428,13 +432,12 @@ impl Settings {
     }
 
     /// The others.
-    const fn kept_numbers(&self) -> [&AtomicU32; KEPT - OF_WORDS] {
+    const fn kept_numbers(&self) -> [&AtomicU32; OF_NUMBERS] {
         [
             &self.flags,
             &self.depth,
             &self.freeze_hit,
             &self.freeze_after,
-            &self.freeze_on,
             &self.freeze_value,
         ]
     }
@@ -475,12 +478,12 @@ impl Settings {
         FreezeReport {
             function: word(&self.freeze) & !CODE_BIT,
             over: word(&self.freeze_over) as u64,
-            event: number(&self.freeze_on) & EVENT,
+            event: self.freeze_on.load(Ordering::Relaxed).into(),
             value: number(&self.freeze_value),
             from: word(&self.freeze_from) & !CODE_BIT,
             hit: number(&self.freeze_hit),
             after: number(&self.freeze_after),
-            times: number(&self.freeze_on) >> 16,
+            times: self.freeze_times.load(Ordering::Relaxed),
             acted: self.acted.load(Ordering::Relaxed),
         }
     }
