@@ -330,17 +330,19 @@ typedef struct kymo_duration {
 	/* A call of `freeze` that took longer than freeze_over ticks (at least the threshold) turns recording off, like
 	 * entering stop_at. Both apply only to calls from freeze_from (NULL: from anywhere) and only to the
 	 * freeze_hit-th such call since recording was turned on (0: the first); recording then ends after freeze_after
-	 * more calls have been recorded. */
+	 * more calls have been recorded. Recording that was turned on again ends so again, freeze_times times at most
+	 * (0: without limit). */
 	void (*freeze)(void);
 	uintptr_t freeze_over;
 	void (*freeze_from)(void);
 	uint32_t freeze_hit, freeze_after;
 	/* Turns recording off in the same way at an event: KYMO_FREEZE_ON_MARKER at kymo_marker(freeze_value),
 	 * KYMO_FREEZE_ON_IRQ at kymo_isr_enter(freeze_value). 0: none. */
-	uint32_t freeze_on, freeze_value;
+	uint16_t freeze_on, freeze_times;
+	uint32_t freeze_value;
 	uint32_t reserved_hits[2];
 	const kymo_duration_rule_t *rules; /* NULL: none; rules need a filter */
-	uint32_t rule_count;
+	uint16_t rule_count, reserved_acted;
 #if UINTPTR_MAX > 0xFFFFFFFFu
 	uint32_t reserved_padding;
 #endif
@@ -383,7 +385,8 @@ extern const uint8_t kymo_duration_part;
  *     KYMO_CPU_DURATION(8, 4, 32, .threshold = 6400, .flags = KYMO_DURATION_ON);
  *
  * A call during which its thread migrates to another CPU is counted (`unmatched`), not recorded. What stops recording
- * on all CPUs is in the first structure; request has no effect. Duration mode is unavailable if the program has a clock
+ * on all CPUs is in the first structure; its threshold, depth, flags and stop_at are applied to all at the next
+ * kymo_tick() after its `request` was set to a value other than 0. Duration mode is unavailable if the program has a clock
  * of its own (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
 typedef struct kymo_cpu_duration {
 	kymo_duration_t *of_cpu;  /* one structure per CPU */
@@ -424,7 +427,7 @@ void kymo_set_trigger(void (*function)(void));
 void kymo_set_stopper(void (*function)(void));
 
 /* Conditions under which trigger and stopper act, in libraries built with the part `conditions` (cargo xtask lib TARGET
- * --parts conditions,...). A function acts only if it is called from code between `from` and `end` (0: from anywhere),
+ * --parts conditions,...), which the one for Linux has. A function acts only if it is called from code between `from` and `end` (0: from anywhere),
  * from the hit-th such call on (0: the first), and at most `times` times (0: without limit). The trigger is checked
  * while recording is off, the stopper while it is on; recording ends where the call that counts returns. The host sets
  * conditions (`kymo trace --trigger 'parse from main hit 3'`), as may the program, or a debugger that writes to the

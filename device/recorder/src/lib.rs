@@ -55,6 +55,7 @@ mod model;
 mod plain;
 pub mod profile;
 pub mod retained;
+mod stopper;
 pub mod sums;
 pub mod survivors;
 pub mod sync;

@@ -12,6 +12,7 @@ use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::{CODE_BIT, low};
 use crate::profile::{Profile, Storage};
+use crate::stopper::OpenStoppers;
 use crate::{Edge, Event, Target};
 
 mod direct;
@@ -43,8 +44,8 @@ pub struct Writer<T> {
     sites: Cell<bool>,
     /// Recording has been turned off since it was last turned on.
     was_off: Cell<bool>,
-    /// Number of open calls of the stopper, in the thread that entered it first.
-    stopper_depth: Cell<u8>,
+    /// Open calls of the stopper in the thread that entered it first.
+    stopper: Cell<OpenStoppers>,
     /// Hash filter of the promoted functions, one bit for each hash: it alone excludes most other functions. All bits
     /// are set where there is a table and calls of other functions need more than a record and the table.
     promoted: Promoted,
@@ -111,7 +112,7 @@ impl<T: Target> Writer<T> {
             sites: Cell::new(false),
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
-            stopper_depth: Cell::new(0),
+            stopper: Cell::new(OpenStoppers::NONE),
             threads: Cell::new(Threads::Unreported),
             fast: Cell::new(false),
             served: Served::new(),
@@ -370,7 +371,7 @@ impl<T: Target> Writer<T> {
                 id
             }
             EventId::Longjmp => {
-                self.forget_stopper();
+                self.jump_in_stopper();
                 id
             }
             _ => id,

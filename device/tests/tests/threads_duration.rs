@@ -355,7 +355,7 @@ fn a_caller_with_an_odd_address_is_known() {
     for (from, frozen) in [(0x1101, 1), (0x1100, 0), (0, 1)] {
         let thread = Thread::new(0);
         thread.control.settings.set_freeze(0x1200, 0);
-        thread.control.settings.set_condition(from, 0, 0);
+        thread.control.settings.set_condition(from, 0, 0, 0);
         thread.enter(0x1101);
         thread.enter(0x1200);
         thread.exit(0x1200);

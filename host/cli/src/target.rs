@@ -415,7 +415,7 @@ const CONDITIONS: (Command, &[&str]) = (Command::Condition(Conditions::Ask), &["
 /// The query for duration mode, and the names of the counts in its answer.
 const DURATION: (Command, &[&str]) = (
     Command::Duration(Requested::Ask),
-    &["too_deep", "unmatched"],
+    &["acted", "too_deep", "unmatched"],
 );
 
 impl Live {

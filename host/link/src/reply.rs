@@ -103,6 +103,9 @@ pub struct Status {
     pub refused: Option<u64>,
     /// The function of the last of these, if reported.
     pub refused_function: Option<Addr>,
+    /// Threads whose open calls of the stopper are not followed any more because more called it than can be followed, if
+    /// reported.
+    pub stopper_displaced: Option<u64>,
     /// In a single shot, whether it has ended.
     pub spent: Option<bool>,
     /// How often the target's clock went back, if reported.
@@ -167,6 +170,7 @@ impl FromStr for Status {
                 .find("refused_function")
                 .and_then(|_| words.address("refused_function").transpose())
                 .transpose()?,
+            stopper_displaced: optional("stopper_displaced")?,
             spent: words
                 .find("spent")
                 .map(|_| words.flag("spent"))

@@ -151,8 +151,8 @@ fn calls_of(kymo: &mut Command) -> Vec<Call> {
             function: line["function"].as_str().unwrap().to_owned(),
             ended: line["ended"].as_str().unwrap().to_owned(),
             caller: line["caller"].as_str().map(str::to_owned),
-            duration_ns: line["duration_ns"].as_u64().unwrap(),
-            self_ns: line["self_ns"].as_u64().unwrap(),
+            duration_ns: line["duration_ns"].as_u64().unwrap_or(0),
+            self_ns: line["self_ns"].as_u64().unwrap_or(0),
         }
     };
     text.lines().map(call).collect()
@@ -303,12 +303,16 @@ struct Served {
 impl Served {
     /// Builds and starts it, with this threshold.
     fn start(name: &str, source: &str, threshold: &str) -> Self {
+        Self::start_with(name, source, &[("KYMO_THRESHOLD", threshold)])
+    }
+
+    fn start_with(name: &str, source: &str, settings: &[(&str, &str)]) -> Self {
         let folder = build(name, "gcc", source);
         let mut program = Command::new(folder.join("program"));
         program
             .current_dir(&folder)
             .env("KYMO_SOCKET", "socket")
-            .env("KYMO_THRESHOLD", threshold)
+            .envs(settings.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut program = program.spawn().unwrap();
@@ -479,6 +483,31 @@ fn recording_stops_where_a_host_says() {
     assert_eq!(rounds(&mut served, &marker, 4), (false, [3, 3, 6]));
     // Without a condition recording does not stop.
     assert_eq!(rounds(&mut served, &[], 2), (true, [2, 2, 4]));
+    // Once at most, though recording is turned on again.
+    let once = ["--stop-at", "slow", "--times", "1"];
+    assert_eq!(rounds(&mut served, &once, 1), (false, [1, 0, 0]));
+    run::run(&mut served.ask(&["command", "on"])).unwrap();
+    served.call(2);
+    assert_eq!(called(&served.calls(), "slow").count(), 4);
+}
+
+#[test]
+fn trigger_and_stopper_take_conditions() {
+    let mut served = Served::start_with("conditions", STOPS, &[]);
+    let set = |served: &mut Served, trigger: &str, stopper: &str| {
+        let mut kymo = served.ask(&["trace", "--trigger", trigger, "--stopper", stopper]);
+        kymo.args(["--wait", "0", "--elf"])
+            .arg(served.folder.join("program"));
+        let trace = served.folder.join("trace");
+        let _ = fs::remove_dir_all(&trace);
+        run::run(kymo.arg("--output").arg(trace)).unwrap();
+    };
+    set(&mut served, "slow from other hit 2", "slow from in_thread");
+    served.call(4);
+    let calls = served.calls();
+    let count = |function| called(&calls, function).count();
+    // From `slow` in the second round, whose caller returns, to the one of its thread.
+    assert_eq!(["other", "slow", "round_of"].map(count), [1, 2, 0]);
 }
 
 #[test]

@@ -478,6 +478,13 @@ mod tests {
                 from: 0,
                 hit: 3,
                 after: 200,
+                times: 0,
+            }),
+            Command::Duration(Duration::Condition {
+                from: 0x800_0100,
+                hit: 0,
+                after: 0,
+                times: u16::MAX,
             }),
             Command::Duration(Duration::StopAt(0x800_0101)),
             Command::Duration(Duration::FreezeOn(FreezeOn::Nothing)),
@@ -498,6 +505,7 @@ mod tests {
             // These take some.
             let error = match command {
                 Command::Duration(Duration::Ask) => CommandError::Unknown,
+                Command::Duration(Duration::Condition { times: 0, .. }) => CommandError::NotANumber,
                 Command::Condition(Conditions::Ask | Conditions::Stopper(_)) => {
                     CommandError::MissingArgument
                 }

@@ -2,7 +2,7 @@
 //!
 //! | arguments | meaning |
 //! |---|---|
-//! | (none) | query: `on=N threshold=TICKS depth=N cpu=N events=N stop_at=ADDRESS filter=N too_deep=N unmatched=N` |
+//! | (none) | query: `on=N threshold=TICKS depth=N cpu=N events=N stop_at=ADDRESS filter=N too_deep=N unmatched=N`, and what `freeze` and `condition` set |
 //! | `on`, `off` | record each call as one record, at its end; or as entry and exit |
 //! | `threshold TICKS` | do not record shorter calls |
 //! | `depth N` | do not record calls below this many recorded or hidden calls; 0: no limit |
@@ -11,7 +11,7 @@
 //! | `stop_at ADDRESS` | entering this function turns recording off; 0: none |
 //! | `freeze ADDRESS TICKS` | a call of this function that took longer turns recording off; 0: none |
 //! | `freeze_on marker VALUE`, `freeze_on irq NUMBER`, `freeze_on nothing` | a marker of this value, or the start of this interrupt's handler, turns recording off; or neither |
-//! | `condition FROM HIT AFTER` | these act only if called from `FROM` (0: from anywhere), at the `HIT`th such call, and turn recording off after `AFTER` more recorded calls |
+//! | `condition FROM HIT AFTER [TIMES]` | these act only if called from `FROM` (0: from anywhere), at the `HIT`th such call, and turn recording off after `AFTER` more recorded calls; at most `TIMES` times (0: without limit), though it is turned on again |
 //! | `filter ADDRESS ACTION` | action for calls of a function: `record`, `skip`, `below` (skipped with all below them) |
 //! | `filter all ACTION` | action for calls of all functions |
 
@@ -100,6 +100,8 @@ pub enum Duration {
         hit: u32,
         /// The number of further recorded calls after which recording is turned off.
         after: u32,
+        /// How often recording is turned off at most, though it is turned on again; 0: unlimited.
+        times: u16,
     },
     /// Sets the action for calls of a function; `None`: of all.
     Filter(Option<u64>, Action),
@@ -149,6 +151,10 @@ impl Duration {
                 from: address(argument()?)?,
                 hit: short(argument()?)?,
                 after: short(argument()?)?,
+                times: match words.next() {
+                    Some(times) => times_of(times)?,
+                    None => 0,
+                },
             }
         } else if same("filter", word) {
             let word = argument()?;
@@ -164,6 +170,11 @@ impl Duration {
             return Err(CommandError::Unknown);
         })
     }
+}
+
+/// A number of times.
+fn times_of(word: &[u8]) -> Result<u16, CommandError> {
+    u16::try_from(number(word)?).map_err(|_| CommandError::NotANumber)
 }
 
 /// `on` or `off`.
@@ -188,8 +199,18 @@ impl fmt::Display for Duration {
             Self::StopAt(function) => write!(f, " stop_at {function:#x}"),
             Self::Freeze { function, over } => write!(f, " freeze {function:#x} {over}"),
             Self::FreezeOn(event) => write!(f, " freeze_on {event}"),
-            Self::Condition { from, hit, after } => {
-                write!(f, " condition {from:#x} {hit} {after}")
+            Self::Condition {
+                from,
+                hit,
+                after,
+                times,
+            } => {
+                write!(f, " condition {from:#x} {hit} {after}")?;
+                // (Earlier targets do not know it.)
+                match times {
+                    0 => Ok(()),
+                    times => write!(f, " {times}"),
+                }
             }
             Self::Filter(Some(function), action) => {
                 write!(f, " filter {function:#x} {}", action.name())

@@ -489,6 +489,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
             self.compare_tick(cpu_buffer, now);
         });
+        #[cfg(feature = "duration")]
+        if self.is_requested() {
+            self.shared.polling.try_with(|| handle.follow_request());
+        }
         if gate.state().frozen() || self.shared.link.is_streaming() {
             let now = self.time();
             // A counter that never wraps around measures time better than ticks.

@@ -523,6 +523,8 @@ impl<P: SinglePort + 'static> Single<P> {
             self.restart_duration();
             // No recorded event lies before the uncertain time.
             self.clock.take_gap();
+            #[cfg(feature = "conditions")]
+            self.writer.forget_stopper();
         }
         if !state.frozen() {
             // This packet reports what was lost before.
@@ -543,7 +545,7 @@ impl<P: SinglePort + 'static> Single<P> {
     #[inline(never)]
     fn missed(&self) {
         self.writer.stream().miss();
-        self.writer.forget_stopper();
+        self.writer.doubt_stopper();
         self.hold_items();
     }
 

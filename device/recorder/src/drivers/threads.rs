@@ -409,9 +409,12 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     fn notice_change(&self, now: u64, gate: &Gate) {
         self.changes.set(gate.changes());
         self.writer.stream().miss();
-        self.writer.forget_stopper();
         let generation = gate.generation();
         let changed = self.generation.replace(generation) != generation;
+        match changed {
+            true => self.writer.forget_stopper(),
+            false => self.writer.doubt_stopper(),
+        }
         if changed && let Some(table) = self.writer.profile() {
             table.record(now, true);
         }

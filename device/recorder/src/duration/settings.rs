@@ -2,7 +2,7 @@
 
 use core::mem::offset_of;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use kymo_wire::link::{Action, FreezeOn};
 
@@ -43,7 +43,9 @@ pub struct Settings {
     /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
     /// Event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its value or number.
-    freeze_on: AtomicU32,
+    freeze_on: AtomicU16,
+    /// How often recording is stopped at most; 0: unlimited.
+    freeze_times: AtomicU16,
     freeze_value: AtomicU32,
     /// Number of such occurrences since recording was turned on.
     hits: AtomicU32,
@@ -51,7 +53,9 @@ pub struct Settings {
     left: AtomicU32,
     /// The program's filter rules: `rule_count` of them.
     rules: *const Rule,
-    rule_count: u32,
+    rule_count: u16,
+    /// How often recording was stopped since the condition was set.
+    acted: AtomicU16,
 }
 
 /// A filter rule that the program defines at build time: `kymo_duration_rule_t`.
@@ -70,6 +74,9 @@ const KEPT: usize = 11;
 /// How many of these are machine words in the settings, too.
 const OF_WORDS: usize = 5;
 
+/// How many are numbers of 32 bits. The last one is event and limit, of 16 bits each.
+const OF_NUMBERS: usize = KEPT - OF_WORDS - 1;
+
 /// Number of machine words of `kymo_duration_retained_t`.
 pub const WORDS: usize = KEPT + 1;
 
@@ -84,9 +91,9 @@ pub const EVENTS: u32 = 4;
 const OTHERS: u32 = 8;
 
 /// [`Settings::freeze_on`]: a marker.
-const ON_MARKER: u32 = 1;
+const ON_MARKER: u16 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
-const ON_IRQ: u32 = 2;
+const ON_IRQ: u16 = 2;
 
 /// Changes a count, and returns what it was. Threads of a process may do so at once; elsewhere interrupts are masked.
 fn change(count: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
@@ -129,12 +136,14 @@ impl Settings {
             freeze_from: AtomicUsize::new(0),
             freeze_hit: AtomicU32::new(0),
             freeze_after: AtomicU32::new(0),
-            freeze_on: AtomicU32::new(0),
+            freeze_on: AtomicU16::new(0),
+            freeze_times: AtomicU16::new(0),
             freeze_value: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             left: AtomicU32::new(0),
             rules: null(),
             rule_count: 0,
+            acted: AtomicU16::new(0),
         }
     }
 
@@ -170,16 +179,24 @@ impl Settings {
     }
 
     /// Sets the condition of freeze and stop: they must occur in a call from `from` (0: any), count from the `hit`th
-    /// occurrence on, and stop recording after `after` more calls have been recorded.
-    pub fn set_condition(&self, from: usize, hit: u32, after: u32) {
+    /// occurrence on, and stop recording after `after` more calls have been recorded, at most `times` times (0:
+    /// unlimited) though recording is turned on again.
+    pub fn set_condition(&self, from: usize, hit: u32, after: u32, times: u16) {
         self.freeze_from.store(marked(from), Ordering::Relaxed);
         self.freeze_hit.store(hit, Ordering::Relaxed);
         self.freeze_after.store(after, Ordering::Relaxed);
+        self.freeze_times.store(times, Ordering::Relaxed);
         self.rearm();
     }
 
-    /// Restarts the counts.
+    /// Restarts all counts: the condition was set anew, or events were cleared.
     pub fn rearm(&self) {
+        self.acted.store(0, Ordering::Relaxed);
+        self.restart();
+    }
+
+    /// Restarts the counts of what must happen before recording stops: it is turned on.
+    pub fn restart(&self) {
         self.hits.store(0, Ordering::Relaxed);
         self.left.store(0, Ordering::Relaxed);
     }
@@ -210,9 +227,12 @@ impl Settings {
             return false;
         }
         let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
-        if hits < self.freeze_hit.load(Ordering::Relaxed) {
+        let times = self.freeze_times.load(Ordering::Relaxed);
+        let acted = self.acted.load(Ordering::Relaxed);
+        if hits < self.freeze_hit.load(Ordering::Relaxed) || (times != 0 && acted >= times) {
             return false;
         }
+        self.acted.store(acted.saturating_add(1), Ordering::Relaxed);
         let after = self.freeze_after.load(Ordering::Relaxed);
         self.left.store(after.saturating_add(1), Ordering::Relaxed);
         after == 0
@@ -302,9 +322,23 @@ impl Settings {
         (self.stop.load(Ordering::Relaxed) | self.stopper.load(Ordering::Relaxed)) != 0
     }
 
+    /// Takes over threshold, depth and flags of another CPU's settings.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn copy(&self, other: &Self) {
+        self.set_threshold(other.threshold());
+        self.set_depth(other.depth());
+        let flags = other.flags.load(Ordering::Relaxed);
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// Whether a debugger has requested that changes be applied.
+    pub fn is_requested(&self) -> bool {
+        self.request.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether a debugger has requested that changes be applied; resets the request.
     pub fn take_request(&self) -> bool {
-        let requested = self.request.load(Ordering::Relaxed) != 0;
+        let requested = self.is_requested();
         if requested {
             self.request.store(0, Ordering::Relaxed);
         }
@@ -343,6 +377,10 @@ impl Settings {
         {
             setting.store(*word as u32, Ordering::Relaxed);
         }
+        let [.., both] = kept;
+        self.freeze_on.store(both as u16, Ordering::Relaxed);
+        self.freeze_times
+            .store((both >> 16) as u16, Ordering::Relaxed);
     }
 
     /// Stores the settings for the next boot, if the program has memory for that. An interrupt that stores them
@@ -373,7 +411,10 @@ impl Settings {
         let numbers = numbers
             .iter()
             .map(|number| number.load(Ordering::Relaxed) as usize);
-        for (to, word) in kept.iter_mut().zip(words.chain(numbers)) {
+        let event = usize::from(self.freeze_on.load(Ordering::Relaxed));
+        let times = usize::from(self.freeze_times.load(Ordering::Relaxed));
+        let both = [event | times << 16];
+        for (to, word) in kept.iter_mut().zip(words.chain(numbers).chain(both)) {
             *to = word;
         }
         kept
@@ -391,13 +432,12 @@ impl Settings {
     }
 
     /// The others.
-    const fn kept_numbers(&self) -> [&AtomicU32; KEPT - OF_WORDS] {
+    const fn kept_numbers(&self) -> [&AtomicU32; OF_NUMBERS] {
         [
             &self.flags,
             &self.depth,
             &self.freeze_hit,
             &self.freeze_after,
-            &self.freeze_on,
             &self.freeze_value,
         ]
     }
@@ -417,7 +457,7 @@ impl Settings {
 
     /// Applies the program's rules, in their order.
     fn follow_rules(&self) {
-        for n in 0..self.rule_count as usize {
+        for n in 0..usize::from(self.rule_count) {
             // SAFETY: the program gives so many rules.
             let rule = unsafe { &*self.rules.add(n) };
             let mut actions = Action::ALL.into_iter();
@@ -438,11 +478,13 @@ impl Settings {
         FreezeReport {
             function: word(&self.freeze) & !CODE_BIT,
             over: word(&self.freeze_over) as u64,
-            event: number(&self.freeze_on),
+            event: self.freeze_on.load(Ordering::Relaxed).into(),
             value: number(&self.freeze_value),
             from: word(&self.freeze_from) & !CODE_BIT,
             hit: number(&self.freeze_hit),
             after: number(&self.freeze_after),
+            times: self.freeze_times.load(Ordering::Relaxed),
+            acted: self.acted.load(Ordering::Relaxed),
         }
     }
 

@@ -130,6 +130,9 @@ pub struct Status {
     pub setup_error: Option<SetupError>,
     /// What did not leave a hook when a reader came, as one word.
     pub stuck: Option<&'static str>,
+    /// On several CPUs: threads whose open calls of the stopper are not followed any more, as more threads called it than
+    /// can be followed at once.
+    pub stopper_displaced: u32,
 }
 
 /// Settings and counts of duration mode.
@@ -178,6 +181,8 @@ impl DurationReport {
             .address("from", freeze.from as u64)
             .word("hit", freeze.hit.into())
             .word("after", freeze.after.into())
+            .word("times", freeze.times.into())
+            .word("acted", freeze.acted.into())
             .word("too_deep", self.too_deep.into())
             .word("unmatched", self.unmatched.into());
     }
@@ -201,6 +206,10 @@ pub struct FreezeReport {
     pub hit: u32,
     /// Number of calls to record after that.
     pub after: u32,
+    /// How often recording stops at most; 0: unlimited.
+    pub times: u16,
+    /// How often it has stopped since that was set.
+    pub acted: u16,
 }
 
 /// Requests of the link to a recorder. The driver implements it.

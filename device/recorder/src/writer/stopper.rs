@@ -1,54 +1,63 @@
-//! Recursion of the stopper: its outermost return ends recording, not its innermost.
+//! Recursion of the stopper in the stream's threads.
 //!
 //! Counts the calls of one thread, the first that entered the stopper; while it has not returned, calls of the stopper in
 //! other threads do not count.
 
 use super::Writer;
 use crate::gate::Site;
+use crate::stopper::OpenStoppers;
 use crate::{Edge, Target};
 
 impl<T: Target> Writer<T> {
-    /// Resets the count of the stopper's open calls: a jump or a gap may have ended them unseen.
+    /// Resets the count of the stopper's open calls, for recording that begins, or another stopper.
     #[inline(always)]
     pub fn forget_stopper(&self) {
-        self.stopper_depth.set(0);
+        self.stopper.set(OpenStoppers::NONE);
+    }
+
+    /// Notes that a gap may have ended the stopper's open calls unseen.
+    #[inline(always)]
+    pub fn doubt_stopper(&self) {
+        let mut open = self.stopper.get();
+        open.doubt();
+        self.stopper.set(open);
+    }
+
+    /// Notes that a jump may have ended the stopper's open calls in the running thread unseen.
+    #[inline(always)]
+    pub fn jump_in_stopper(&self) {
+        #[cfg(feature = "conditions")]
+        if self.off_thread.get() != self.stream.thread() {
+            return;
+        }
+        self.doubt_stopper();
     }
 
     /// Tracks an entry of the stopper, by a call from `site`, or an exit, while recording is on. Returns whether it was
-    /// the exit of the outermost call. Under a [condition](crate::conditions) only calls that meet it count, and the
-    /// calls of the stopper within them.
+    /// the exit of the outermost call.
     #[cold]
     #[inline(never)]
     #[must_use]
     pub fn follow_stopper(&self, edge: Edge, site: Site) -> bool {
-        let (depth, thread) = (self.stopper_depth.get(), self.stream.thread());
-        if depth != 0 && self.off_thread.get() != thread {
+        let (mut open, thread) = (self.stopper.get(), self.stream.thread());
+        let is_other = self.off_thread.get() != thread;
+        if open.seen() && is_other {
             return false;
         }
         #[cfg(feature = "conditions")]
-        if let Some((stopper, caller)) = site.stopper() {
-            let counts = match edge {
-                _ if depth != 0 => true,
-                Edge::Enter => stopper.admits(caller),
-                Edge::Exit => false,
-            };
-            if !counts {
-                return false;
-            }
+        if is_other {
+            // The doubt is about the first thread.
+            open = OpenStoppers::NONE;
         }
-        let (depth, ends) = match edge {
-            Edge::Enter => {
-                self.off_thread.set(thread);
-                (depth.saturating_add(1), false)
-            }
-            Edge::Exit => (depth.saturating_sub(1), depth <= 1),
-        };
-        self.stopper_depth.set(depth);
+        let ends = open.follow(edge, site);
         #[cfg(feature = "conditions")]
-        if ends && let Some((stopper, _)) = site.stopper() {
-            stopper.act();
+        if is_other && !open.any() {
+            return ends;
         }
-        let _ = site;
+        if edge == Edge::Enter {
+            self.off_thread.set(thread);
+        }
+        self.stopper.set(open);
         ends
     }
 }

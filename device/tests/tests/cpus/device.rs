@@ -149,6 +149,10 @@ impl Device {
         self.cpus.call(self.gate, Edge::Enter, function, 0);
     }
 
+    pub fn enter_from(self, function: usize, caller: usize) {
+        self.cpus.call(self.gate, Edge::Enter, function, caller);
+    }
+
     pub fn exit(self, function: usize) {
         self.cpus.call(self.gate, Edge::Exit, function, 0);
     }

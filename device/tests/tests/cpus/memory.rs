@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kymo_device_tests::Host;
+use kymo_device_tests::{Host, config};
 use kymo_recorder::by_memory::{MAGIC, Memory, VERSION};
-use kymo_recorder::config::{START_ON, STREAM};
+use kymo_recorder::config::{Config, START_ON, STREAM};
+use kymo_recorder::duration::Control;
 
-use crate::device::Device;
+use crate::device::{Device, PLACE};
+use crate::duration::{calls, controls, with};
 
 const REQUEST: usize = 12;
 const REFUSED: usize = 16;
@@ -98,6 +100,72 @@ fn a_debugger_drives_all_cpus() {
         memory.request(device, &[(MODE, 7)], 4 | 1 << 20),
         4 | 1 << 20
     );
+}
+
+/// Writes a 32-bit field of the first CPU's `kymo_duration_t`, as a debugger does.
+fn write(controls: &[Control], offset: usize, value: u32) {
+    let first: *const Control = controls.as_ptr();
+    // SAFETY: at these offsets there are such words.
+    unsafe { &*first.cast::<u8>().add(offset).cast::<AtomicU32>() }.store(value, Ordering::Relaxed);
+}
+
+#[test]
+fn a_request_applies_the_first_cpus_settings_to_all() {
+    const FLAGS: usize = 52;
+    const STOP_AT: usize = 32;
+    const THRESHOLD: usize = 24;
+    const DURATION_REQUEST: usize = 76;
+    let controls = controls();
+    for control in controls {
+        control.settings.set_recording(false);
+    }
+    let config = Config {
+        flags: START_ON,
+        ..config(64, 1024)
+    };
+    let device = with(controls, config);
+    let registers = [0, 1].map(|cpu| {
+        assert!(device.start(cpu));
+        PLACE.get()
+    });
+    let on = |cpu: usize| {
+        PLACE.set(registers[cpu]);
+        device
+    };
+    let is_requested = || device.talk(b"duration\r").text.contains("on=1");
+    assert!(!is_requested());
+    write(controls, FLAGS, 1);
+    write(controls, THRESHOLD, 1 << 30);
+    write(controls, STOP_AT, 0x1300);
+    write(controls, DURATION_REQUEST, 1);
+    // Not while a host reads.
+    on(1).talk(&Host::command(1, "dump_trace"));
+    on(1).cpus.tick(device.gate);
+    assert!(!device.gate.in_duration());
+    device.talk(&Host::command(2, "done"));
+    on(1).cpus.tick(device.gate);
+    assert!(device.gate.in_duration());
+    for control in controls {
+        assert_eq!(control.settings.threshold(), 1 << 30);
+        assert!(control.settings.is_on() && !control.settings.is_requested());
+    }
+    for cpu in [0, 1] {
+        on(cpu).enter(0x1100);
+        on(cpu).exit(0x1100);
+    }
+    assert!(device.gate.state().on());
+    on(1).enter(0x1300);
+    assert!(!device.gate.state().on());
+    let trace = device.trace();
+    for cpu in [0, 1] {
+        assert_eq!(calls(&trace, cpu), [], "none is that long");
+    }
+    // Back to entries and exits.
+    write(controls, FLAGS, 0);
+    write(controls, DURATION_REQUEST, 1);
+    on(0).cpus.tick(device.gate);
+    assert!(!device.gate.in_duration());
+    assert!(controls.iter().all(|control| !control.settings.is_on()));
 }
 
 #[test]

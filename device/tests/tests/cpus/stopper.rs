@@ -162,6 +162,76 @@ fn a_return_while_recording_is_disabled_does_not_keep_recording_on() {
     assert!(!pair.is_on());
 }
 
+/// No event says that a thread has ended: it may be within the stopper.
+#[test]
+fn threads_that_end_within_the_stopper_do_not_keep_recording_on() {
+    for pair in [Pair::of_calls(), Pair::new(in_duration())] {
+        for thread in 10..30 {
+            pair.run(thread % 2, thread).enter(STOPPER);
+        }
+        let device = pair.run(0, 7);
+        device.enter(STOPPER);
+        device.enter(STOPPER);
+        device.exit(STOPPER);
+        assert!(pair.is_on(), "its inner call");
+        let device = pair.run(1, 7);
+        device.exit(STOPPER);
+        assert!(!pair.is_on());
+        // 8 of 21 have a place.
+        assert_eq!(figure(&device.status(), "stopper_displaced"), 13);
+        device.talk(b"on\r");
+        assert!(!device.status().contains("stopper_displaced"));
+    }
+}
+
+/// Calls of the stopper meet a condition: its caller.
+#[test]
+fn a_jump_or_gap_within_a_conditioned_stopper_does_not_keep_recording_on() {
+    let (code, inside) = ((0x2000, 0x2100), 0x2010);
+    let gap = |pair: &Pair| {
+        let device = pair.run(0, 7);
+        device.cpus.enable(device.gate, false);
+        device.cpus.enable(device.gate, true);
+    };
+    let jump = |pair: &Pair| {
+        let device = pair.run(0, 7);
+        device.cpus.hook(device.gate, Event::Longjmp(5));
+    };
+    for leave in [&jump as &dyn Fn(&Pair), &gap] {
+        for pair in [Pair::of_calls(), Pair::new(in_duration())] {
+            let conditions = pair.device.gate.conditions().expect("the part");
+            conditions.stopper.set(code.0, code.1, 0, 0);
+            let device = pair.run(0, 7);
+            device.enter_from(STOPPER, inside);
+            device.enter(0x1100);
+            leave(&pair);
+            // Calls that do not meet the condition are not its end, nor is another thread's.
+            device.enter(STOPPER);
+            device.exit(STOPPER);
+            let device = pair.run(1, 8);
+            device.enter(STOPPER);
+            device.exit(STOPPER);
+            assert!(pair.is_on());
+            pair.run(0, 7).exit(STOPPER);
+            assert!(!pair.is_on());
+            // All have been left.
+            device.talk(b"on\r");
+            let device = pair.run(0, 7);
+            device.enter_from(STOPPER, inside);
+            leave(&pair);
+            device.enter_from(STOPPER, inside);
+            device.enter(STOPPER);
+            device.exit(STOPPER);
+            assert!(pair.is_on());
+            device.exit(STOPPER);
+            assert!(!pair.is_on());
+            device.talk(b"on\r");
+            device.exit(STOPPER);
+            assert!(pair.is_on(), "a call that was not seen");
+        }
+    }
+}
+
 thread_local! {
     /// The device whose hook `instrumented` calls.
     static DEVICE: Cell<Option<Device>> = const { Cell::new(None) };

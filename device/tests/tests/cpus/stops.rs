@@ -114,6 +114,31 @@ fn a_long_call_freezes_after_some_more() {
 }
 
 #[test]
+fn recording_stops_so_often_at_most() {
+    for freeze in ["stop_at 1300", "freeze_on marker 7"] {
+        let device = prepared(&format!("duration {freeze}\rduration condition 0 2 0 2\r"));
+        let round = || {
+            device.talk(b"on\r");
+            for _ in 0..2 {
+                device.enter(0x1300);
+                device.cpus.event(device.gate, Event::Marker(7));
+                device.exit(0x1300);
+            }
+            is_on(device)
+        };
+        let rounds = || [(); 4].map(|()| round());
+        assert_eq!(rounds(), [false, false, true, true], "{freeze}");
+        let report = device.talk(b"duration\r").text;
+        assert!(report.contains(" times=2 acted=2 "), "{report}");
+        // Counted anew once events are cleared.
+        device.talk(b"off\rclear\r");
+        assert_eq!(rounds(), [false, false, true, true], "{freeze}");
+        device.talk(b"off\rduration condition 0 2 0\r");
+        assert_eq!(rounds(), [false; 4], "{freeze}");
+    }
+}
+
+#[test]
 fn markers_and_interrupts_freeze() {
     for (event, other, name) in [
         (Event::Marker(7), Event::Marker(8), "marker 7"),

@@ -148,6 +148,50 @@ fn a_stopper_that_is_recursive_ends_where_the_call_that_counts_returns() {
 }
 
 #[test]
+fn a_jump_or_gap_within_a_stopper_does_not_keep_recording_on() {
+    let jump = |device: Device| device.hook(Event::Longjmp(5));
+    let gap = |device: Device| {
+        device.enable(false);
+        device.enable(true);
+    };
+    for leave in [jump, gap] {
+        let device = device();
+        device.set_recording(true);
+        let conditions = device.gate.conditions().unwrap();
+        conditions.stopper.set(CODE.0, CODE.1, 0, 0);
+        let round = |within: &dyn Fn()| {
+            device.set_recording(true);
+            device.enter_from(LEAF, MAIN + 2);
+            leave(device);
+            within();
+            assert!(device.gate.state().on());
+            device.exit(LEAF);
+            assert!(!device.gate.state().on());
+        };
+        // Calls that do not meet the condition are not its end.
+        round(&|| {
+            device.round(LEAF, 1);
+        });
+        // The thread has left it, and enters it again.
+        round(&|| {
+            device.enter_from(LEAF, MAIN + 2);
+            device.round(LEAF, 1);
+        });
+        // Another thread does.
+        round(&|| {
+            device.hook(Event::SwitchedIn(7));
+            device.round(LEAF, 1);
+            device.exit(LEAF);
+            assert!(device.gate.state().on());
+            device.enter_from(LEAF, MAIN + 2);
+        });
+        device.set_recording(true);
+        device.exit(LEAF);
+        assert!(device.gate.state().on(), "a call that was not seen");
+    }
+}
+
+#[test]
 fn conditions_survive_a_reboot() {
     let place = leak([u32::MAX; WORDS].map(Cell::new));
     let boot = || {

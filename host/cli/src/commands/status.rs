@@ -275,6 +275,15 @@ fn text(
         let hooks = counted(refused, "hook");
         line("refused", format!("{hooks} called from inside a hook{by}"))?;
     }
+    if let Some(displaced) = status.stopper_displaced.filter(|displaced| *displaced > 0) {
+        let threads = counted(displaced, "thread");
+        line(
+            "stopper",
+            format!(
+                "more threads were within it than can be followed: the calls of {threads} are forgotten"
+            ),
+        )?;
+    }
     if let Some(backward) = status.backward.filter(|backward| *backward > 0) {
         line("clock", format!("went back {backward} times"))?;
     }
@@ -356,6 +365,7 @@ fn json(
     object.member("damaged", status.damaged)?;
     object.member("lost_bytes", status.lost_bytes)?;
     object.member("refused", status.refused)?;
+    object.member("stopper_displaced", status.stopper_displaced)?;
     object.member(
         "refused_function",
         status.refused_function.map(|address| address.0),

@@ -87,6 +87,11 @@ impl Duration {
 
     /// Recording is turned on: what stops it has not happened yet.
     pub(super) fn recording_on(&self) {
+        self.stops.restart();
+    }
+
+    /// Events are cleared: what stops recording is counted anew.
+    pub(super) fn rearm(&self) {
         self.stops.rearm();
     }
 
@@ -236,7 +241,7 @@ impl Process {
             let freeze = self.duration.stops.freeze_report();
             let over = usize::try_from(freeze.over).unwrap_or(usize::MAX);
             control.settings.set_freeze(freeze.function, over);
-            control.settings.set_condition(freeze.from, 0, 0);
+            control.settings.set_condition(freeze.from, 0, 0, 0);
             let filter = self.duration.filter();
             if filter.is_empty() {
                 return;
@@ -328,8 +333,13 @@ impl Process {
                 stops.set_freeze(word(function)?, word(over)?);
             }
             link::Duration::FreezeOn(event) => stops.set_freeze_on(event),
-            link::Duration::Condition { from, hit, after } => {
-                stops.set_condition(word(from)?, hit, after);
+            link::Duration::Condition {
+                from,
+                hit,
+                after,
+                times,
+            } => {
+                stops.set_condition(word(from)?, hit, after, times);
             }
             _ => return Err(Refusal::AtStart),
         }

@@ -437,6 +437,7 @@ impl Control for View<'_> {
             clock_gaps: 0,
             setup_error: process.fault.get(),
             stuck: stuck.then_some("thread_stuck"),
+            stopper_displaced: 0,
         }
     }
 

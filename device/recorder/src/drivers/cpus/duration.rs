@@ -13,9 +13,7 @@
 use core::cell::Cell;
 
 use kymo_wire::event::EventId;
-use kymo_wire::link::Duration;
 
-use super::control::Handle;
 use super::lock::Lock;
 use super::{CpuBuffer, Cpus, CpusPort};
 use crate::bits64::Cell64;
@@ -25,10 +23,10 @@ use crate::encode::WholeCall;
 use crate::gate::{Gate, State, code};
 use crate::hot::{CODE_BIT, low};
 use crate::identity::build_id_of;
-use crate::link::{DurationReport, Refusal};
-use crate::sync::{AtomicU32, Ordering, add};
+use crate::sync::{Ordering, add};
 use crate::{Edge, Event};
 
+mod requests;
 mod stops;
 
 /// The structures of all CPUs: `kymo_cpu_duration_t`.
@@ -474,146 +472,5 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             // Calls after the gate is enabled again belong on this thread's stack.
             lock.with(&self.port, || follower.run(thread, now));
         }
-    }
-}
-
-impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
-    /// The structures of all CPUs.
-    fn controls(&self) -> impl Iterator<Item = &'static Control> + use<P, N> {
-        self.cpus
-            .cpu_buffers()
-            .iter()
-            .filter_map(CpuBuffer::duration)
-    }
-
-    /// Whether the program has duration mode.
-    pub(super) fn has_duration(&self) -> bool {
-        self.controls().next().is_some()
-    }
-
-    /// Executes a host's request to duration mode, for all CPUs.
-    ///
-    /// # Errors
-    /// The reason why it can't be done.
-    pub(super) fn apply_duration(&self, requested: Duration) -> Result<(), Refusal> {
-        let first = self.controls().next().ok_or(Refusal::NoDuration)?;
-        let all = |set: &dyn Fn(&Control)| self.controls().for_each(set);
-        let word = |number: u64| usize::try_from(number).map_err(|_| Refusal::TooWide);
-        match requested {
-            Duration::On(on) => self.set_duration_mode(on)?,
-            Duration::Threshold(ticks) => {
-                let ticks = word(ticks)?;
-                all(&|control| control.settings.set_threshold(ticks));
-            }
-            Duration::Depth(depth) => all(&|control| control.settings.set_depth(depth)),
-            Duration::Cpu(cpu) => all(&|control| control.settings.count_cpu(cpu)),
-            Duration::Events(events) => all(&|control| control.settings.keep_events(events)),
-            // All CPUs share one filter.
-            Duration::Filter(function, action) => {
-                let done = match function {
-                    Some(function) => first.settings.set_action(function as usize, action),
-                    None => {
-                        all(&|control| control.settings.set_others(action));
-                        first.settings.set_actions(action)
-                    }
-                };
-                if !done {
-                    return Err(Refusal::NoFilter);
-                }
-            }
-            Duration::StopAt(function) => {
-                first.settings.set_stop(word(function)?);
-                first.settings.rearm();
-                self.cpus.locked(|| self.cpus.choose_hooks(self.gate));
-            }
-            Duration::Freeze { function, over } => {
-                first.settings.set_freeze(word(function)?, word(over)?);
-            }
-            Duration::FreezeOn(event) => first.settings.set_freeze_on(event),
-            Duration::Condition { from, hit, after } => {
-                first.settings.set_condition(word(from)?, hit, after);
-            }
-            Duration::Ask => return Ok(()),
-        }
-        let build_id = build_id_of(self.config);
-        self.cpus.locked(|| first.settings.keep(build_id));
-        Ok(())
-    }
-
-    /// Switches all CPUs to duration mode, or back to entries and exits.
-    ///
-    /// # Errors
-    /// [`Refusal::Busy`] while a reader is active, or if a CPU does not leave its hook: it would record in both modes.
-    fn set_duration_mode(&self, on: bool) -> Result<(), Refusal> {
-        self.hold()?;
-        if self.held().count() != self.cpus.cpu_buffers().len() {
-            self.resume();
-            return Err(Refusal::Busy);
-        }
-        // In duration mode the profile tables follow no calls.
-        self.cpus.shared.pool.end_calls();
-        for cpu_buffer in self.cpus.cpu_buffers() {
-            let Some(control) = cpu_buffer.duration() else {
-                continue;
-            };
-            if control.settings.is_on() != on {
-                control.settings.set_recording(on);
-                cpu_buffer.writer.stream().set_calls(on);
-                self.with_calls(cpu_buffer, || {
-                    cpu_buffer.restart_calls(control, self.gate.generation())
-                });
-            }
-        }
-        self.cpus.choose_hooks(self.gate);
-        self.resume();
-        Ok(())
-    }
-
-    /// Runs `work` while the CPU of this buffer, which is excluded, does not track its calls.
-    fn with_calls(&self, cpu_buffer: &CpuBuffer<P>, work: impl FnOnce()) {
-        let port = &self.cpus.port;
-        let was = port.mask();
-        cpu_buffer.calls.lock.with(port, work);
-        port.unmask(was);
-    }
-
-    /// Records the open calls of all CPUs, which are excluded.
-    pub(super) fn record_open_calls(&self) {
-        if !self.gate.in_duration() {
-            return;
-        }
-        let now = self.cpus.time();
-        // Recording may be turned on and off meanwhile. While it is off, the stacks are as they were when it was on.
-        let (generation, now) = self.cpus.locked(|| match self.gate.state().on() {
-            true => (self.gate.generation(), now),
-            false => (
-                self.gate.generation().wrapping_sub(1),
-                self.cpus.shared.off_since.get(),
-            ),
-        });
-        for cpu_buffer in self.held() {
-            self.with_calls(cpu_buffer, || cpu_buffer.record_open_calls(generation, now));
-        }
-    }
-
-    /// The settings of duration mode; `None` if there is none.
-    pub(super) fn report_duration(&self) -> Option<DurationReport> {
-        let settings = &self.controls().next()?.settings;
-        let sum = |count: fn(&Control) -> &AtomicU32| {
-            let counts = self.controls().map(|it| count(it).load(Ordering::Relaxed));
-            counts.fold(0, u32::saturating_add)
-        };
-        Some(DurationReport {
-            on: settings.is_on(),
-            threshold: settings.threshold() as u64,
-            depth: settings.depth(),
-            cpu: settings.counts_cpu(),
-            events: settings.keeps_events(),
-            stop_at: settings.stop(),
-            filters: settings.filters(),
-            freeze: settings.freeze_report(),
-            too_deep: sum(|control| &control.counts.too_deep),
-            unmatched: sum(|control| &control.counts.unmatched),
-        })
     }
 }

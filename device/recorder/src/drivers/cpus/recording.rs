@@ -77,7 +77,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             if on {
                 self.shared.stopper.forget();
                 #[cfg(feature = "duration")]
-                self.rearm_stops();
+                self.restart_stops();
                 let now = cpu_buffer.now_in_order(&self.port);
                 self.record_in_tables(cpu_buffer, on, now, true);
                 if !state.frozen() {

@@ -10,25 +10,50 @@ use kymo_wire::event::Cause;
 use super::{CpuBuffer, Cpus, CpusPort};
 use crate::Edge;
 use crate::gate::{Gate, Site};
-use crate::sync::{AtomicBool, Ordering};
+use crate::stopper::OpenStoppers;
+use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
 
-/// Number of threads that can be within calls of the stopper at once. Calls of more do not count.
+/// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither entered
+/// nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported.
 const THREADS: usize = 8;
+
+/// Calls of the stopper in one thread.
+#[derive(Clone, Copy, Debug)]
+struct Within {
+    thread: usize,
+    /// [`Stopper::calls`] at its last entry or exit.
+    at: u32,
+    /// None: unused.
+    open: OpenStoppers,
+}
+
+impl Within {
+    const UNUSED: Self = Self {
+        thread: 0,
+        at: 0,
+        open: OpenStoppers::NONE,
+    };
+}
 
 /// Threads within calls of the stopper since recording was turned on or the stopper was set. Guarded by the shared lock.
 #[derive(Debug)]
 pub(super) struct Stopper {
-    /// Thread and number of its open calls; 0 calls: unused.
-    within: [Cell<(usize, u32)>; THREADS],
+    threads: [Cell<Within>; THREADS],
     /// Recording has been disabled since, so that returns may have been missed.
     stale: AtomicBool,
+    /// Number of entries and exits of the stopper, modulo 2^32.
+    calls: Cell<u32>,
+    /// Number of threads with open calls that others have displaced since then. Written under the lock only.
+    displaced: AtomicU32,
 }
 
 impl Stopper {
     pub(super) const fn new() -> Self {
         Self {
-            within: [const { Cell::new((0, 0)) }; THREADS],
+            threads: [const { Cell::new(Within::UNUSED) }; THREADS],
             stale: AtomicBool::new(false),
+            calls: Cell::new(0),
+            displaced: AtomicU32::new(0),
         }
     }
 
@@ -37,56 +62,75 @@ impl Stopper {
         self.stale.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets all threads.
+    /// Forgets all threads, for recording that begins, or another stopper.
     #[inline(never)]
     pub(super) fn forget(&self) {
-        for slot in &self.within {
-            slot.set((0, 0));
+        self.displaced.store(0, Ordering::Relaxed);
+        for slot in &self.threads {
+            slot.set(Within::UNUSED);
         }
     }
 
-    /// The slot of a thread that is within the stopper.
-    fn of(&self, thread: usize) -> Option<&Cell<(usize, u32)>> {
-        let is = |slot: &&Cell<(usize, u32)>| matches!(slot.get(), (it, depth) if depth != 0 && it == thread);
-        self.within.iter().find(is)
+    /// Number of threads that were displaced while they were within the stopper.
+    pub(super) fn displaced(&self) -> u32 {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// The slot of a thread, and whether it has one: else an unused one, or that of the thread which has not called the
+    /// stopper for longest.
+    fn slot(&self, thread: usize) -> (&Cell<Within>, bool) {
+        let [first, ..] = &self.threads;
+        let (mut found, mut age) = (first, 0);
+        for slot in &self.threads {
+            let within = slot.get();
+            if within.open.any() && within.thread == thread {
+                return (slot, true);
+            }
+            let its = match within.open.any() {
+                true => self.calls.get().wrapping_sub(within.at),
+                false => u32::MAX,
+            };
+            if its > age {
+                (found, age) = (slot, its);
+            }
+        }
+        (found, false)
     }
 
     /// Tracks an entry or exit of the stopper, or a jump, which may have ended calls unseen (`None`). Returns whether it
-    /// was the exit of the thread's outermost call. As [`Writer::follow_stopper`](crate::Writer::follow_stopper), for
-    /// each thread.
+    /// was the exit of the thread's outermost call.
     fn follow(&self, thread: usize, edge: Option<Edge>, site: Site) -> bool {
+        let doubt = |slot: &Cell<Within>| {
+            let mut within = slot.get();
+            within.open.doubt();
+            slot.set(within);
+        };
         if self.stale.load(Ordering::Relaxed) {
-            // Before all threads are forgotten, which covers what is missed until then.
+            // Before all threads are doubted, which covers what is missed until then.
             self.stale.store(false, Ordering::Relaxed);
-            self.forget();
+            self.threads.iter().for_each(doubt);
         }
-        let known = self.of(thread);
-        #[cfg(feature = "conditions")]
-        if let Some((stopper, caller)) = site.stopper()
-            && known.is_none()
-            && !(edge == Some(Edge::Enter) && stopper.admits(caller))
-        {
-            return false;
-        }
-        // The first unused one, where the thread has none.
-        let slot = known.or_else(|| self.within.iter().find(|slot| slot.get().1 == 0));
-        let Some(slot) = slot else {
-            // There was none for its entry.
+        let (slot, is_known) = self.slot(thread);
+        let Some(edge) = edge else {
+            if is_known {
+                doubt(slot);
+            }
             return false;
         };
-        let depth = slot.get().1;
-        let (depth, ends) = match edge {
-            Some(Edge::Enter) => (depth.saturating_add(1), false),
-            // Where it is 0, the call was entered before recording was turned on.
-            Some(Edge::Exit) => (depth.saturating_sub(1), depth <= 1),
-            None => (0, false),
-        };
-        slot.set((thread, depth));
-        #[cfg(feature = "conditions")]
-        if ends && let Some((stopper, _)) = site.stopper() {
-            stopper.act();
+        let before = slot.get().open;
+        let mut open = if is_known { before } else { OpenStoppers::NONE };
+        let ends = open.follow(edge, site);
+        if !is_known {
+            if !open.any() {
+                return ends;
+            }
+            if before.seen() {
+                add(&self.displaced, 1);
+            }
         }
-        let _ = site;
+        let at = self.calls.get().wrapping_add(1);
+        self.calls.set(at);
+        slot.set(Within { thread, at, open });
         ends
     }
 }

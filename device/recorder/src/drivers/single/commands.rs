@@ -197,6 +197,10 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.refused_reported.set(self.refused());
             gate.rearm();
+            #[cfg(feature = "duration")]
+            if let Some(control) = self.duration() {
+                control.settings.rearm();
+            }
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);
             self.writer.profile().is_some_and(Profile::pause)

@@ -97,6 +97,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             clock_gaps: single.clock.gaps(),
             setup_error: single.fault(),
             stuck: None,
+            stopper_displaced: 0,
         }
     }
 

@@ -79,7 +79,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Drops all open calls, with the guard set: calls entered before are not tracked.
     pub(super) fn restart_duration(&self) {
         if let Some(control) = self.duration() {
-            control.settings.rearm();
+            control.settings.restart();
             control.reset(self.writer.stream().thread());
         }
     }
@@ -140,7 +140,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             Event::Longjmp(buffer) => {
                 self.masked(|| {
-                    self.writer.forget_stopper();
+                    self.writer.jump_in_stopper();
                     let now = self.now();
                     control.jump(buffer, now, |control, call| {
                         if control.records(call) {
@@ -413,8 +413,13 @@ impl<P: SinglePort + 'static> Single<P> {
                 settings.set_freeze(function, over);
             }
             Duration::FreezeOn(event) => settings.set_freeze_on(event),
-            Duration::Condition { from, hit, after } => {
-                settings.set_condition(word(from)?, hit, after);
+            Duration::Condition {
+                from,
+                hit,
+                after,
+                times,
+            } => {
+                settings.set_condition(word(from)?, hit, after, times);
             }
             Duration::Filter(function, action) => {
                 let done = match function {

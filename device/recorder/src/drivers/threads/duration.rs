@@ -137,7 +137,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             // The ends of the calls show where the jump led.
             Event::Setjmp(buffer) => control.set_jump(buffer),
             Event::Longjmp(buffer) => {
-                self.writer.forget_stopper();
+                self.writer.jump_in_stopper();
                 let now = self.advance(now);
                 control.jump(buffer, now, |control, call| {
                     self.end_call(control, call, now);

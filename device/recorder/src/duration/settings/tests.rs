@@ -14,7 +14,7 @@ fn program(retained: *mut usize, filter: &mut [u8], rules: &[Rule]) -> Settings 
         filter: AtomicPtr::new(filter.as_mut_ptr().cast()),
         filter_bytes: AtomicU32::new(filter.len() as u32),
         rules: rules.as_ptr(),
-        rule_count: rules.len() as u32,
+        rule_count: rules.len() as u16,
         ..Settings::new()
     }
 }
@@ -27,7 +27,7 @@ fn change(settings: &Settings) {
     settings.set_stop(0x80);
     settings.set_freeze(0x40, 9000);
     settings.set_freeze_on(FreezeOn::Marker(0xFFFF_FFFF));
-    settings.set_condition(0x60, 3, 200);
+    settings.set_condition(0x60, 3, 200, 5);
     assert!(settings.set_action(0x20, Action::Below));
 }
 
@@ -60,6 +60,8 @@ fn all_settings_are_kept() {
         from: 0x60,
         hit: 3,
         after: 200,
+        times: 5,
+        acted: 0,
     };
     assert_eq!(again.freeze_report(), freeze);
     // The count starts again at 0.

@@ -59,6 +59,16 @@ pub struct DurationArgs {
         requires = "duration_mode"
     )]
     pub after: u32,
+
+    /// --stop-at and --freeze: stop recording so often at most, though it is turned on again (by `kymo command on`, or a trigger); 0:
+    /// without limit. Counted until events are cleared.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "duration_mode"
+    )]
+    pub times: u16,
 }
 
 impl DurationArgs {
@@ -186,6 +196,7 @@ pub fn commands(
         from: find(args.from.as_ref())?,
         hit: args.hit,
         after: args.after,
+        times: args.times,
     });
     let others = match calls.functions.is_empty() {
         true => Action::Record,

@@ -32,6 +32,8 @@ impl View<'_> {
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
+        #[cfg(feature = "duration")]
+        process.duration.rearm();
         let now = process.reader.frozen_at.get();
         let readable = || {
             process
