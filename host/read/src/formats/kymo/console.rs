@@ -80,10 +80,14 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
             None => "the last one with its beginning",
             Some(_) => "this one",
         };
+        let lacking = match options.console_dump {
+            None if newest < count => "; what is behind it is newer, and cannot be read",
+            _ => "",
+        };
         remarks.insert(
             0,
             format!(
-                "there are {count} dumps in the log: {which} is number {number} (--dump chooses)"
+                "there are {count} dumps in the log: {which} is number {number} (--dump chooses){lacking}"
             ),
         );
     }
@@ -127,6 +131,8 @@ struct TextDump {
     end: Option<(u32, u32, u32)>,
     /// What survived a reset, if the dump is of such.
     survived: Option<Survived>,
+    /// Most lines of a repetition that has no end.
+    cut_repetition: usize,
 }
 
 /// Limits of a line number: a constant, plus a multiple of the lines received so far. A damaged number must not
@@ -172,10 +178,24 @@ impl TextDump {
 
     /// Adds the lines of one that [repeats](Self::repeats) this one.
     fn add(&mut self, again: Self) {
+        if again.end.is_none() {
+            // It has no lines that this one lacks.
+            self.cut_repetition = self.cut_repetition.max(again.lines.len());
+            return;
+        }
         self.has_first |= again.has_first;
         self.survived = self.survived.or(again.survived);
-        self.lines.extend(again.lines);
-        *self = std::mem::take(self).finish();
+        let mut new = again.lines;
+        new.retain(|line| {
+            let place = self
+                .lines
+                .binary_search_by_key(&line.number, |it| it.number);
+            place.is_err()
+        });
+        if !new.is_empty() {
+            self.lines.append(&mut new);
+            *self = std::mem::take(self).finish();
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -240,6 +260,13 @@ impl TextDump {
             }
             Some(_) => {}
         }
+        if self.cut_repetition > 0 {
+            remarks.push(format!(
+                "behind the dump, up to {} of its lines are in the log once more, without an end: the same, printed \
+                 again, or a newer dump that was cut before it differed",
+                self.cut_repetition
+            ));
+        }
         remarks.extend(self.survived.iter().flat_map(survived_remarks));
         remarks
     }
@@ -280,6 +307,9 @@ fn survived_remarks(survived: &Survived) -> Vec<String> {
     remarks
 }
 
+/// Number of dumps before one that it may be a repetition of. A log of many dumps must not take quadratic time.
+const REPEATED_AT_MOST: usize = 16;
+
 /// Maximum number of lines into which a terminal may have wrapped one line.
 const PARTS: usize = 4;
 
@@ -316,10 +346,13 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
     let mut current = TextDump::default();
     let mut finish = |current: &mut TextDump| {
         let done = std::mem::take(current).finish();
-        match dumps.last_mut() {
-            _ if done.is_empty() => {}
-            Some(earlier) if done.repeats(earlier) => earlier.add(done),
-            _ => dumps.push(done),
+        if done.is_empty() {
+            return;
+        }
+        let mut earlier = dumps.iter_mut().rev().take(REPEATED_AT_MOST);
+        match earlier.find(|earlier| done.repeats(earlier)) {
+            Some(earlier) => earlier.add(done),
+            None => dumps.push(done),
         }
     };
     let texts: Vec<&[u8]> = log
@@ -475,14 +508,15 @@ mod tests {
     fn what_a_terminal_repeats_is_taken_once() {
         let bytes = content(5);
         let all = lines(&bytes);
-        let check = |log: &[String], what: &str| {
+        let remarks = |log: &[String], what: &str| {
             let found = dumps(log.join("\r\n").as_bytes());
             let [dump] = &found[..] else {
                 panic!("{what}: {} dumps", found.len());
             };
             assert_eq!(dump.bytes(), (bytes.clone(), vec![]), "{what}");
-            assert_eq!(dump.remarks(), [""; 0], "{what}");
+            dump.remarks()
         };
+        let check = |log: &[String], what: &str| assert_eq!(remarks(log, what), [""; 0], "{what}");
         let doubled = |line: &String| [line.clone(), line.clone()];
         let twice: Vec<_> = all.iter().flat_map(doubled).collect();
         check(&twice, "each line twice");
@@ -493,7 +527,16 @@ mod tests {
         for from in 1..all.len() {
             let again = &all[from..];
             check(&[&all[..], again].concat(), "lines behind the dump");
-            check(&[&all[..], &all[from..end]].concat(), "without its end");
+            // That may be a newer dump as well.
+            let said = remarks(&[&all[..], &all[from..end]].concat(), "without its end");
+            let cut = end - from;
+            match cut {
+                0 => assert_eq!(said, [""; 0]),
+                _ => assert!(
+                    said[0].contains(&format!("up to {cut} of its lines are in the log")),
+                    "{said:?}"
+                ),
+            }
             if from > 1 {
                 check(&[&all[..end], again].concat(), "in the dump");
             }
@@ -504,6 +547,20 @@ mod tests {
         first.remove(3);
         second.remove(7);
         check(&[first, second].concat(), "two damaged copies");
+    }
+
+    #[test]
+    fn two_dumps_that_a_terminal_repeats_are_two() {
+        let (one, two) = (lines(&content(5)), lines(&content(6)));
+        let cut = &two[..20];
+        let found = dumps([&one[..], &two, &one, cut].concat().join("\n").as_bytes());
+        let [first, second] = &found[..] else {
+            panic!("{} dumps", found.len());
+        };
+        assert_eq!(first.bytes().0, content(5));
+        assert_eq!(first.remarks(), [""; 0]);
+        assert_eq!(second.bytes().0, content(6));
+        assert!(second.remarks()[0].contains("up to 19 of its lines"));
     }
 
     #[test]
