@@ -275,8 +275,7 @@ extern const char __executable_start[];
  *
  * kymo_switch() and kymo_switched_in() distinguish threads; kymo_config.current_thread does so as well, with more
  * instructions per call. Promotions are ignored. A call that lasts longer than one wraparound of the counter needs
- * kymo_tick(). For one processor; for several see KYMO_CPU_DURATION. On Linux a program needs only KYMO_THRESHOLD in
- * its environment. */
+ * kymo_tick(). For several processors see KYMO_CPU_DURATION. On Linux KYMO_THRESHOLD in the environment is enough. */
 #define KYMO_DURATION_ON 1u     /* use duration mode from the start; else the host turns it on */
 #define KYMO_DURATION_ON_CPU 2u /* take off the time in which other threads ran; interrupts count (more instructions) */
 #define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */
@@ -328,10 +327,9 @@ typedef struct kymo_duration {
 	uintptr_t reserved_base;
 	kymo_duration_retained_t *retained;
 	/* A call of `freeze` that took longer than freeze_over ticks (at least the threshold) turns recording off, like
-	 * entering stop_at. Both apply only to calls from freeze_from (NULL: from anywhere) and only to the
-	 * freeze_hit-th such call since recording was turned on (0: the first); recording then ends after freeze_after
-	 * more calls have been recorded. Recording that was turned on again ends so again, freeze_times times at most
-	 * (0: without limit). */
+	 * entering stop_at. Both apply only to calls from freeze_from (NULL: from anywhere) and only to the freeze_hit-th
+	 * such call since recording was turned on (0: the first); recording then ends after freeze_after more recorded
+	 * calls. It ends so freeze_times times at most, though it is turned on again (0: without limit). */
 	void (*freeze)(void);
 	uintptr_t freeze_over;
 	void (*freeze_from)(void);
@@ -385,9 +383,8 @@ extern const uint8_t kymo_duration_part;
  *     KYMO_CPU_DURATION(8, 4, 32, .threshold = 6400, .flags = KYMO_DURATION_ON);
  *
  * A call during which its thread migrates to another CPU is counted (`unmatched`), not recorded. What stops recording
- * on all CPUs is in the first structure; its threshold, depth, flags and stop_at are applied to all at the next
- * kymo_tick() after its `request` was set to a value other than 0. Duration mode is unavailable if the program has a clock
- * of its own (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
+ * is in the first structure; a `request` in it applies its threshold, depth, flags and stop_at to all. No duration mode
+ * with a clock of the program's (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
 typedef struct kymo_cpu_duration {
 	kymo_duration_t *of_cpu;  /* one structure per CPU */
 	kymo_open_call_t *frames; /* the frames of all stacks of all CPUs */
