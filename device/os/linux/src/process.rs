@@ -316,31 +316,35 @@ impl Process {
         }
     }
 
-    /// Turns recording on or off, and records that in the calling thread's stream.
-    pub fn set_recording(&self, gate: &Gate, on: bool, cause: Cause) {
+    /// Turns recording on or off, and records that in the calling thread's stream. Returns whether it was not on or off
+    /// before.
+    pub fn set_recording(&self, gate: &Gate, on: bool, cause: Cause) -> bool {
         let mark = Event::Recording { on, cause };
         if gate.state().on() == on {
-            return;
+            return false;
         }
         let now = self.port.now();
         if on {
             self.on_since.store(now);
             #[cfg(feature = "duration")]
             self.duration.recording_on();
-            gate.set_recording(true, false);
+            let changed = gate.set_recording(true, false);
             self.gate_changed(gate);
             self.hook(gate, mark);
+            changed
         } else {
             self.hook(gate, mark);
             #[cfg(feature = "duration")]
             self.duration.recording_off(now);
             let over = cause == Cause::Function && self.once.load(Ordering::Relaxed);
-            if gate.set_recording(false, over) {
+            let changed = gate.set_recording(false, over);
+            if changed {
                 let span = now.saturating_sub(self.on_since.load());
                 self.recorded
                     .store(self.recorded.load().saturating_add(span));
             }
             self.gate_changed(gate);
+            changed
         }
     }
 

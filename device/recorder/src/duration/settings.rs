@@ -42,8 +42,8 @@ pub struct Settings {
     freeze_hit: AtomicU32,
     /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
-    /// Two halves. The lower: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its
-    /// value or number. The upper: how often recording is stopped at most; 0: unlimited.
+    /// Two halves in the order of memory. The first: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for none;
+    /// `freeze_value` is its value or number. The second: how often recording is stopped at most; 0: unlimited.
     freeze_on: AtomicU32,
     freeze_value: AtomicU32,
     /// Number of such occurrences since recording was turned on.
@@ -53,7 +53,7 @@ pub struct Settings {
     /// The program's filter rules: `rule_count` of them.
     rules: *const Rule,
     rule_count: u16,
-    /// How often recording was stopped since the condition was set.
+    /// How often recording was stopped since the conditions were set or events were cleared.
     acted: AtomicU16,
 }
 
@@ -87,26 +87,27 @@ pub const EVENTS: u32 = 4;
 const OTHERS: u32 = 8;
 
 /// [`Settings::freeze_on`]: a marker.
-const ON_MARKER: u32 = 1;
+const ON_MARKER: u16 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
-const ON_IRQ: u32 = 2;
+const ON_IRQ: u16 = 2;
 
-/// [`Settings::freeze_on`]: the event. The other bits are the limit.
-const EVENT: u32 = 0xFFFF;
-
-/// Changes a count, and returns what it was. Threads of a process may do so at once; elsewhere interrupts are masked.
-fn change(count: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
-    #[cfg(target_pointer_width = "64")]
-    {
-        let changed = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |was| Some(to(was)));
-        changed.unwrap_or_else(|was| was)
-    }
-    #[cfg(not(target_pointer_width = "64"))]
-    {
-        let was = count.load(Ordering::Relaxed);
-        count.store(to(was), Ordering::Relaxed);
-        was
-    }
+/// Changes a count, and returns what it was. Threads of a process, and CPUs, may do so at once; on one processor, which
+/// may have no atomic operations, interrupts are masked.
+macro_rules! change {
+    ($count:expr, $to:expr) => {{
+        #[cfg(any(target_pointer_width = "64", target_os = "linux"))]
+        {
+            let to = |was| Some($to(was));
+            let changed = $count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to);
+            changed.unwrap_or_else(|was| was)
+        }
+        #[cfg(not(any(target_pointer_width = "64", target_os = "linux")))]
+        {
+            let was = $count.load(Ordering::Relaxed);
+            $count.store($to(was), Ordering::Relaxed);
+            was
+        }
+    }};
 }
 
 impl Settings {
@@ -160,9 +161,21 @@ impl Settings {
             FreezeOn::Irq(number) => (ON_IRQ, number.into()),
         };
         self.freeze_value.store(value, Ordering::Relaxed);
-        let times = self.freeze_on.load(Ordering::Relaxed) & !EVENT;
-        self.freeze_on.store(times | kind, Ordering::Relaxed);
+        self.set_event_and_times(kind, self.event_and_times().1);
         self.rearm();
+    }
+
+    /// The halves of [`Settings::freeze_on`].
+    #[inline(always)]
+    fn event_and_times(&self) -> (u16, u16) {
+        let [a, b, c, d] = self.freeze_on.load(Ordering::Relaxed).to_ne_bytes();
+        (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]))
+    }
+
+    fn set_event_and_times(&self, event: u16, times: u16) {
+        let ([a, b], [c, d]) = (event.to_ne_bytes(), times.to_ne_bytes());
+        let word = u32::from_ne_bytes([a, b, c, d]);
+        self.freeze_on.store(word, Ordering::Relaxed);
     }
 
     /// Whether this event stops recording.
@@ -173,8 +186,7 @@ impl Settings {
             Event::IsrEnter(number) => (ON_IRQ, number.into()),
             _ => return false,
         };
-        self.freeze_on.load(Ordering::Relaxed) & EVENT == kind
-            && self.freeze_value.load(Ordering::Relaxed) == value
+        self.event_and_times().0 == kind && self.freeze_value.load(Ordering::Relaxed) == value
     }
 
     /// Sets the condition of freeze and stop: they must occur in a call from `from` (0: any), count from the `hit`th
@@ -184,13 +196,11 @@ impl Settings {
         self.freeze_from.store(marked(from), Ordering::Relaxed);
         self.freeze_hit.store(hit, Ordering::Relaxed);
         self.freeze_after.store(after, Ordering::Relaxed);
-        let event = self.freeze_on.load(Ordering::Relaxed) & EVENT;
-        let times = u32::from(times) << 16;
-        self.freeze_on.store(event | times, Ordering::Relaxed);
+        self.set_event_and_times(self.event_and_times().0, times);
         self.rearm();
     }
 
-    /// Restarts all counts: the condition was set anew, or events were cleared.
+    /// Restarts all counts: conditions were set anew, or events were cleared.
     pub fn rearm(&self) {
         self.acted.store(0, Ordering::Relaxed);
         self.restart();
@@ -227,24 +237,41 @@ impl Settings {
         if self.left.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
-        let times = self.freeze_on.load(Ordering::Relaxed) >> 16;
-        let acted = self.acted.load(Ordering::Relaxed);
-        if hits < self.freeze_hit.load(Ordering::Relaxed)
-            || (times != 0 && u32::from(acted) >= times)
-        {
+        let hits = change!(self.hits, |hits: u32| hits.saturating_add(1)).saturating_add(1);
+        if hits < self.freeze_hit.load(Ordering::Relaxed) || self.is_spent() {
             return false;
         }
-        self.acted.store(acted.saturating_add(1), Ordering::Relaxed);
         let after = self.freeze_after.load(Ordering::Relaxed);
-        self.left.store(after.saturating_add(1), Ordering::Relaxed);
-        after == 0
+        // Of several threads one begins to count.
+        let begin = |left| match left {
+            0 => after.saturating_add(1),
+            left => left,
+        };
+        change!(self.left, begin) == 0 && after == 0
     }
 
     /// Counts a recorded call; returns whether it was the last one to record.
     pub fn count(&self) -> bool {
-        self.left.load(Ordering::Relaxed) > 1
-            && change(&self.left, |left| if left > 1 { left - 1 } else { left }) == 2
+        let less = |left| if left > 1 { left - 1 } else { left };
+        self.left.load(Ordering::Relaxed) > 1 && change!(self.left, less) == 2
+    }
+
+    /// Whether recording has been stopped as often as it may be.
+    fn is_spent(&self) -> bool {
+        let times = self.event_and_times().1;
+        times != 0 && self.acted.load(Ordering::Relaxed) >= times
+    }
+
+    /// Stops recording, as [`happen`](Self::happen) or [`count`](Self::count) says, by `stop`, which returns whether
+    /// recording was on until then; counts that.
+    pub fn act(&self, stop: impl FnOnce() -> bool) {
+        let times = self.event_and_times().1;
+        // Before, so that no other thread acts instead where recording is turned on again at once.
+        let may = |acted| times == 0 || acted < times;
+        let more = |acted: u16| acted.saturating_add(may(acted).into());
+        if may(change!(self.acted, more)) && !stop() {
+            change!(self.acted, |acted: u16| acted.saturating_sub(1));
+        }
     }
 
     /// Least duration of a call that is recorded, in ticks.
@@ -313,6 +340,7 @@ impl Settings {
     /// Sets the function whose entry turns recording off.
     pub fn set_stop(&self, function: usize) {
         self.stop.store(marked(function), Ordering::Relaxed);
+        self.rearm();
     }
 
     /// Sets the stopper that hooks compare with.
@@ -332,6 +360,12 @@ impl Settings {
         self.set_depth(other.depth());
         let flags = other.flags.load(Ordering::Relaxed);
         self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// Requests that changes be applied, as a debugger does.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn request(&self) {
+        self.request.store(1, Ordering::Relaxed);
     }
 
     /// Whether a debugger has requested that changes be applied.
@@ -475,12 +509,12 @@ impl Settings {
         FreezeReport {
             function: word(&self.freeze) & !CODE_BIT,
             over: word(&self.freeze_over) as u64,
-            event: number(&self.freeze_on) & EVENT,
+            event: self.event_and_times().0.into(),
             value: number(&self.freeze_value),
             from: word(&self.freeze_from) & !CODE_BIT,
             hit: number(&self.freeze_hit),
             after: number(&self.freeze_after),
-            times: number(&self.freeze_on) >> 16,
+            times: self.event_and_times().1.into(),
             acted: self.acted.load(Ordering::Relaxed),
         }
     }
