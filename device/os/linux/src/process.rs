@@ -226,8 +226,7 @@ impl Process {
         }
     }
 
-    /// Turns recording off if the thread has left the outermost call of the stopper. Called after the record: its event
-    /// may be the first that this thread sees since recording was turned on, and earlier calls do not count.
+    /// Turns recording off if the thread has left the outermost call of the stopper. Called after the record.
     #[inline(always)]
     fn follow_stopper(
         &self,
@@ -239,10 +238,7 @@ impl Process {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if thread_buffer
-            .writer()
-            .follow_stopper(edge, gate.site(caller))
-        {
+        if thread_buffer.follow_stopper(edge, function, gate.site(caller)) {
             self.set_recording(gate, false, Cause::Function);
         }
     }
