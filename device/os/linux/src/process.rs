@@ -238,8 +238,11 @@ impl Process {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if thread_buffer.follow_stopper(edge, function, gate.site(caller)) {
-            self.set_recording(gate, false, Cause::Function);
+        let site = gate.site(caller);
+        if thread_buffer.follow_stopper(edge, function, site)
+            && !self.set_recording(gate, false, Cause::Function)
+        {
+            site.take_back(true);
         }
     }
 
@@ -296,7 +299,9 @@ impl Process {
                 && !state.spent()
                 && gate.site(event.caller()).triggers()
             {
-                self.set_recording(gate, true, Cause::Function);
+                if !self.set_recording(gate, true, Cause::Function) {
+                    gate.site(event.caller()).take_back(false);
+                }
                 self.hook(gate, event);
                 if let Some(thread_buffer) = self.existing_buffer() {
                     self.follow_stopper(

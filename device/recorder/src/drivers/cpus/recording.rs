@@ -31,7 +31,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && !state.spent()
                         && gate.site_of(&event).triggers() =>
                 {
-                    self.set_recording_inside(cpu_buffer, gate, true, Cause::Function);
+                    if !self.set_recording_inside(cpu_buffer, gate, true, Cause::Function) {
+                        gate.site_of(&event).take_back(false);
+                    }
                     self.record(cpu_buffer, gate, event);
                     if function == gate.stopper() {
                         self.follow_stopper(

@@ -176,8 +176,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     .follow(thread, call.map(|(edge, _)| edge), site)
         });
         cpu_buffer.switching.store(false, Ordering::Release);
-        if ends {
-            self.set_recording_inside(cpu_buffer, gate, false, Cause::Function);
+        if ends && !self.set_recording_inside(cpu_buffer, gate, false, Cause::Function) {
+            site.take_back(true);
         }
     }
 }
