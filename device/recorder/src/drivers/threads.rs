@@ -427,9 +427,9 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         }
     }
 
-    /// Tracks an entry or exit of the stopper, which is this function; returns as [`Writer::follow_stopper`]. After it was
-    /// recorded: its event may be the first that this thread sees since recording was turned on, and earlier calls do not
-    /// count. Nor do open calls of an earlier stopper.
+    /// Tracks an entry or exit of the stopper, which is this function; returns as [`Writer::follow_stopper`]. Called
+    /// after the record: its event may be the first that this thread sees since recording was turned on, and earlier
+    /// calls do not count. Nor do open calls of an earlier stopper.
     #[cold]
     #[must_use]
     pub fn follow_stopper(&self, edge: Edge, function: usize, site: Site) -> bool {

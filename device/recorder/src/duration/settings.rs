@@ -42,8 +42,8 @@ pub struct Settings {
     freeze_hit: AtomicU32,
     /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
-    /// Two halves in the order of memory. The first: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for none;
-    /// `freeze_value` is its value or number. The second: how often recording is stopped at most; 0: unlimited.
+    /// Two halves, in the order of memory. The first: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for
+    /// none; `freeze_value` is its value or number. The second: how often recording is stopped at most; 0: unlimited.
     freeze_on: AtomicU32,
     freeze_value: AtomicU32,
     /// Number of such occurrences since recording was turned on.

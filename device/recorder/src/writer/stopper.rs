@@ -28,7 +28,7 @@ impl<T: Target> Writer<T> {
     pub fn jump_in_stopper(&self) {
         #[cfg(feature = "conditions")]
         if self.stopper.get().any() {
-            return self.with_queried_thread(|thread| {
+            self.with_queried_thread(|thread| {
                 if self.off_thread.get() == thread {
                     self.doubt_stopper();
                 }

@@ -13,9 +13,9 @@ use crate::gate::{Gate, Site};
 use crate::stopper::OpenStoppers;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
 
-/// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither entered
-/// nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported. If it is, its
-/// innermost return seems to be its outermost one, and ends recording early.
+/// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither
+/// entered nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported. If it is
+/// alive, its innermost return seems to be its outermost one, and ends recording early; under a condition it is ignored.
 const THREADS: usize = 8;
 
 /// Calls of the stopper in one thread.
@@ -44,7 +44,7 @@ pub(super) struct Stopper {
     stale: AtomicBool,
     /// Number of entries and exits of the stopper, modulo 2^32.
     calls: Cell<u32>,
-    /// Number of threads with open calls that others have displaced since events were cleared. Written under the lock only.
+    /// Number of threads with open calls that others have displaced since events were cleared. Written under the lock.
     displaced: AtomicU32,
 }
 

@@ -79,8 +79,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Sets how hooks handle calls: as entries and exits, or `in_duration`, comparing them with a stop function, too, if
-    /// there is one. (A debugger may have written other settings than those in force.)
+    /// Sets how hooks handle calls: as entries and exits, or `in_duration`, then comparing them with a stop function if
+    /// one is set. (The settings' flags may be a debugger's, not applied yet.)
     pub(super) fn choose_hooks(&self, gate: &Gate, in_duration: bool) {
         let word = match self.stops().filter(|_| in_duration) {
             Some(stops) => {
