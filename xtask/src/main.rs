@@ -43,8 +43,8 @@ Usage: cargo xtask <task>
   lib [TARGET] [--parts PART,...|none]  libkymo.a for this machine, or for another (thumbv7em-none-eabihf, ...), with
                     these parts alone: depth, profile, metadata, cost, promotions, retained, items; and with these
                     options (the library for Linux has the first two): duration (calls that take long as one record
-                    each), conditions (trigger and stopper act for one caller, the n-th time, so often), checked (each hook looks whether it can mask interrupts), sums
-                    (checksums of packets, for what survives a reset),
+                    each), conditions (trigger and stopper act for one caller, the n-th time, so often), checked (each
+                    hook looks whether it can mask interrupts), sums (checksums of packets, for what survives a reset),
                     tpidrro_el0 or tpidr_el0 (AArch64: the recorder's register in the place of TPIDR_EL1)
   lib TARGET --minimal  libkymo_minimal.a for a Cortex-M whose flash is short
   lib [TARGET] --sysview  libkymo_sysview.a, which sends SEGGER SystemView's stream

@@ -61,9 +61,8 @@ instrumented code runs on one of them alone"
 #define KYMO_FIXED 2u    /* when the buffer is full, keep the oldest events (else the newest) */
 #define KYMO_STREAM 4u   /* the host takes packets out while recording continues; events that do not fit
                           * while the host is late are counted, not kept */
-#define KYMO_CALL_SITES 8u /* record the call site with every entry: 10 bytes an entry (15 on a 64-bit
-                            * machine) instead of 3 (6), and always on the slow path. Without it the
-                            * host derives callers from the nesting of calls */
+#define KYMO_CALL_SITES 8u /* record the call site with every entry: 10 bytes an entry (15 on a 64-bit machine) instead
+                            * of 3 (6), and always on the slow path. Else the host derives callers from the nesting */
 
 #define KYMO_ONCE 16u /* single shot: after the stopper has returned, the trigger does nothing until events
                        * are cleared or a trigger is set (`kymo trace --once` requests it, too) */
@@ -96,8 +95,7 @@ typedef struct kymo_promotion {
 	uint16_t irq;
 } kymo_promotion_t;
 
-/* Storage in which the trigger, the stopper and their conditions survive a reboot. Place it in memory that start-up
- * code does not write. */
+/* Storage in which trigger, stopper and conditions survive a reboot. Place it where start-up code does not write. */
 typedef struct kymo_retained {
 	uintptr_t reserved[16];
 } kymo_retained_t;
@@ -270,8 +268,9 @@ extern const char __executable_start[];
  *
  * for 4 threads of 31 calls each. (Interrupts use the stack of the thread that they interrupt.) The other fields are
  * optional. All settings may change while the program runs: by the host (`kymo trace --threshold`), by the program, or
- * by a debugger that writes to the symbol kymo_duration. Changes of threshold, depth and filter take effect at once;
- * changes of flags and of the stop function at the next kymo_tick() after `request` was set to a value other than 0.
+ * by a debugger that writes to the symbol kymo_duration. Its changes of flags and of the stop function take effect at
+ * the next kymo_tick() after `request` was set to a value other than 0, the others at once. (On several processors
+ * threshold and depth need that, too.)
  *
  * kymo_switch() and kymo_switched_in() distinguish threads; kymo_config.current_thread does so as well, with more
  * instructions per call. Promotions are ignored. A call that lasts longer than one wraparound of the counter needs
@@ -289,8 +288,7 @@ typedef struct kymo_open_call {
 	uintptr_t reserved[8];
 } kymo_open_call_t;
 
-/* Storage in which the settings survive a reboot. Place it and the filter in memory that start-up code does not
- * write. */
+/* Storage in which the settings survive a reboot. Place it and the filter where start-up code does not write. */
 typedef struct kymo_duration_retained {
 	uintptr_t reserved[12];
 } kymo_duration_retained_t;
@@ -321,8 +319,8 @@ typedef struct kymo_duration {
 	uint32_t filter_shift;
 	uint8_t *filter;
 	uint32_t filter_size;
-	/* Set to a value other than 0 by a debugger that has changed flags or stop_at, or whose changes are to survive
-	 * a reboot. */
+	/* Set to a value other than 0, last, by a debugger that has changed flags or stop_at, or whose changes are to
+	 * survive a reboot. 0 again once they are applied; what stops recording is counted anew. */
 	volatile uint32_t request;
 	uintptr_t reserved_base;
 	kymo_duration_retained_t *retained;
@@ -383,8 +381,9 @@ extern const uint8_t kymo_duration_part;
  *     KYMO_CPU_DURATION(8, 4, 32, .threshold = 6400, .flags = KYMO_DURATION_ON);
  *
  * A call during which its thread migrates to another CPU is counted (`unmatched`), not recorded. What stops recording
- * is in the first structure; a `request` in it applies its threshold, depth, flags and stop_at to all. No duration mode
- * with a clock of the program's (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
+ * on all CPUs is in the first structure; its threshold, depth, flags and stop_at are applied to all at a kymo_tick()
+ * after its `request` was set, once no host reads and no CPU is stopped in a hook. Duration mode is unavailable if the
+ * program has a clock of its own (kymo_config.clock), or fewer structures than processors (kymo_config.cpu_count). */
 typedef struct kymo_cpu_duration {
 	kymo_duration_t *of_cpu;  /* one structure per CPU */
 	kymo_open_call_t *frames; /* the frames of all stacks of all CPUs */
@@ -409,8 +408,7 @@ extern const kymo_cpu_duration_t kymo_cpu_duration;
 
 /* ------------------------------------------------------------------ gate */
 /* Enable and disable the gate. Events are recorded while the gate is enabled and on. After start it is enabled, and off
- * unless KYMO_START_ON is set. The calls nest: each disable needs an enable. Both may be called in critical
- * sections. */
+ * unless KYMO_START_ON is set. The calls nest: each disable needs an enable. Both work in critical sections. */
 void kymo_enable(void);
 void kymo_disable(void);
 
@@ -424,13 +422,13 @@ void kymo_set_trigger(void (*function)(void));
 void kymo_set_stopper(void (*function)(void));
 
 /* Conditions under which trigger and stopper act, in libraries built with the part `conditions` (cargo xtask lib TARGET
- * --parts conditions,...), which the one for Linux has. A function acts only if it is called from code between `from` and `end` (0: from anywhere),
- * from the hit-th such call on (0: the first), and at most `times` times (0: without limit). The trigger is checked
- * while recording is off, the stopper while it is on; recording ends where the call that counts returns. The host sets
- * conditions (`kymo trace --trigger 'parse from main hit 3'`), as may the program, or a debugger that writes to the
- * symbol: each word takes effect at once. Counting restarts when events are cleared, or when a trigger or stopper is
- * set. Conditions that the host sets survive a reboot if kymo_config.retained is set; those that the program or a
- * debugger writes do so only once a trigger or stopper is set after them. */
+ * --parts conditions,...), which the one for Linux has. A function acts only if it is called from code between `from`
+ * and `end` (0: from anywhere), from the hit-th such call on (0: the first), and at most `times` times (0: without
+ * limit). The trigger is checked while recording is off, the stopper while it is on; recording ends where the call that
+ * counts returns. The host sets conditions (`kymo trace --trigger 'parse from main hit 3'`), as may the program, or a
+ * debugger that writes to the symbol: each word takes effect at once. Counting restarts when events are cleared, or
+ * when a trigger or stopper is set. Conditions that the host sets survive a reboot if kymo_config.retained is set;
+ * those that the program or a debugger writes do so only once a trigger or stopper is set after them. */
 typedef struct kymo_condition {
 	uintptr_t from, end;
 	uint32_t hit, times;
@@ -543,7 +541,7 @@ void kymo_link_receive(uint8_t byte);
  * it from a context that may wait for kymo_config.send. */
 void kymo_link_poll(void);
 
-/* Returns whether kymo_link_poll() has work: a program whose link thread sleeps calls this in its tick, and wakes it. */
+/* Returns whether kymo_link_poll() has work: a program whose link thread sleeps calls this in its tick to wake it. */
 bool kymo_link_pending(void);
 
 /* ------------------------------------------------------------------ console */
@@ -557,13 +555,13 @@ bool kymo_link_pending(void);
 bool kymo_dump_text(void (*put)(const char *text, size_t length));
 
 /* Does the same with one line per record that a person can read: time, thread, entry (>) or exit (<) and the function's
- * address, markers. For when there is no tool at all: addr2line -f -e ELF ADDRESS names a function. 40 characters each. */
+ * address, markers. For when there is no tool: addr2line -f -e ELF ADDRESS names a function. 40 characters each. */
 bool kymo_dump_lines(void (*put)(const char *text, size_t length));
 
 /* Does the same as kymo_dump_text() with what RAM still holds of the recording after a reset: by a watchdog, or of a
  * program that died without a message. Call it first in start-up code, before .data is copied and .bss is cleared;
  * `put` must use neither, and must not call instrumented functions. Inconsistent packets are refused and counted;
- * without checksums (kymo_sums.h) a damaged value is not noticed, and the text says that packets are not verified. Calls
+ * without checksums (kymo_sums.h) a damaged value is not noticed, and the text says that packets are unverified. Calls
  * of duration mode that had not ended are missing. Returns false if RAM holds no recording (as after power-on). */
 bool kymo_dump_survivors(void (*put)(const char *text, size_t length));
 #endif

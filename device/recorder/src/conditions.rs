@@ -7,9 +7,16 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::gate::code;
 use crate::retained;
+use crate::sync::ALONE;
 
 /// The word that identifies the structure: `KYMO_CONDITIONS_MAGIC` in `kymo.h`.
 pub const MAGIC: u32 = 0x4B79_436F;
+
+/// Orders of the load and the store of [`Condition::hit`], which is set last.
+const HIT: [Ordering; 2] = match ALONE {
+    true => [Ordering::Relaxed; 2],
+    false => [Ordering::Acquire, Ordering::Release],
+};
 
 /// Conditions of trigger and stopper: `kymo_conditions_t`, whose fields `kymo.h` documents. In `.data`, at the symbol
 /// `kymo_conditions`, so that a debugger can write them.
@@ -121,12 +128,14 @@ impl Condition {
     /// Sets the condition: acts only if called from code between `from` and `end` (`from` 0: from anywhere), from the
     /// `hit`th of these calls on, at most `times` times (0: unlimited).
     pub fn set(&self, from: usize, end: usize, hit: u32, times: u32) {
+        // The program may be calling it: it does not act by a part of this, nor by an earlier count.
+        self.hit.store(u32::MAX, Ordering::Relaxed);
         self.from.store(code(from), Ordering::Relaxed);
         self.end.store(code(end), Ordering::Relaxed);
-        self.hit.store(hit, Ordering::Relaxed);
         self.times.store(times, Ordering::Relaxed);
         self.set_cold(0, 0);
         self.rearm();
+        self.hit.store(hit, HIT[1]);
     }
 
     /// Code from `cold` up to `end` (0: none) belongs to that which must have called it.
@@ -143,9 +152,10 @@ impl Condition {
     /// Returns `from`, `end`, `hit`, `times`, the number of calls, and how often it has acted.
     pub fn get(&self) -> ([usize; 2], [u32; 4]) {
         let load = |number: &AtomicU32| number.load(Ordering::Relaxed);
+        let hit = self.hit.load(HIT[0]);
         let code = [&self.from, &self.end].map(|place| place.load(Ordering::Relaxed));
-        let counts = [&self.hit, &self.times, &self.hits, &self.acted];
-        (code, counts.map(load))
+        let [times, hits, acted] = [&self.times, &self.hits, &self.acted].map(load);
+        (code, [hit, times, hits, acted])
     }
 
     fn rearm(&self) {
@@ -171,29 +181,39 @@ impl Condition {
         if from != 0 && !within(from, end) && !(cold != 0 && within(cold, cold_end)) {
             return false;
         }
-        let hits = count(&self.hits);
-        hits >= hit && (times == 0 || acted < times)
+        let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
+        hits >= hit && is_within(times, acted)
     }
 
-    /// Counts that it has acted.
-    pub(crate) fn act(&self) {
-        count(&self.acted);
+    /// Counts that it acts; returns false if it has acted as often as it may meanwhile.
+    pub(crate) fn act(&self) -> bool {
+        let ([_, _], [_, times, ..]) = self.get();
+        let more = |acted: u32| acted.saturating_add(is_within(times, acted).into());
+        is_within(times, change(&self.acted, more))
+    }
+
+    /// Takes back what [`act`](Self::act) counted, as it had no effect.
+    pub(crate) fn take_back(&self) {
+        change(&self.acted, |acted| acted.saturating_sub(1));
     }
 }
 
-/// Increments a saturating counter; returns the new value. On processors without compare-and-swap the caller has masked
-/// interrupts.
-fn count(number: &AtomicU32) -> u32 {
-    let more = |count: u32| count.saturating_add(1);
+/// Whether what has acted so often may act again.
+const fn is_within(times: u32, acted: u32) -> bool {
+    times == 0 || acted < times
+}
+
+/// Changes a counter; returns what it was. On processors without compare-and-swap the caller has masked interrupts.
+fn change(number: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
     #[cfg(target_has_atomic = "32")]
     let was = number
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |was| Some(more(was)))
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |was| Some(to(was)))
         .unwrap_or_else(|was| was);
     #[cfg(not(target_has_atomic = "32"))]
     let was = {
         let was = number.load(Ordering::Relaxed);
-        number.store(more(was), Ordering::Relaxed);
+        number.store(to(was), Ordering::Relaxed);
         was
     };
-    more(was)
+    was
 }

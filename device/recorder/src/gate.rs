@@ -101,13 +101,22 @@ impl Site {
         if let Some(conditions) = self.conditions
             && conditions.trigger.is_set()
         {
-            let acts = conditions.trigger.admits(self.caller);
-            if acts {
-                conditions.trigger.act();
-            }
-            return acts;
+            return conditions.trigger.admits(self.caller) && conditions.trigger.act();
         }
         true
+    }
+
+    /// Takes back that trigger or stopper acted, as something else had turned recording on or off before.
+    #[inline(always)]
+    pub fn take_back(self, stopper: bool) {
+        let _ = stopper;
+        #[cfg(feature = "conditions")]
+        if let Some(conditions) = self.conditions {
+            match stopper {
+                true => conditions.stopper.take_back(),
+                false => conditions.trigger.take_back(),
+            }
+        }
     }
 
     /// Returns the stopper's condition, if it has one, and the address from which the stopper is called.

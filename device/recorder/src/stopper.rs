@@ -53,11 +53,7 @@ impl OpenStoppers {
     pub(crate) fn follow(&mut self, edge: Edge, site: Site) -> bool {
         #[cfg(feature = "conditions")]
         if let Some((stopper, caller)) = site.stopper() {
-            let ends = self.follow_conditioned(edge, || stopper.admits(caller));
-            if ends {
-                stopper.act();
-            }
-            return ends;
+            return self.follow_conditioned(edge, || stopper.admits(caller)) && stopper.act();
         }
         let _ = site;
         // Where it is 0, the call was entered before recording was turned on, or was in doubt.

@@ -371,7 +371,7 @@ impl<T: Target> Writer<T> {
                 id
             }
             EventId::Longjmp => {
-                self.jump_in_stopper();
+                driver.apart(|| self.jump_in_stopper());
                 id
             }
             _ => id,

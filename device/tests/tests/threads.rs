@@ -174,6 +174,30 @@ fn struck_at(n: usize, m: usize) -> bool {
     true
 }
 
+/// The thread is within a call of the new stopper that did not meet its condition.
+#[test]
+fn calls_of_an_earlier_stopper_do_not_count() {
+    const INNER: usize = 0x1200;
+    const OUTER: usize = 0x1300;
+    let thread = Thread::new();
+    let stopper = &thread.gate.conditions().expect("the part").stopper;
+    stopper.set(0x2000, 0x2100, 0, 0);
+    let ends = |edge, function| {
+        thread.call(edge, function);
+        let site = thread.gate.site(0x2010);
+        thread.thread_buffer.follow_stopper(edge, function, site)
+    };
+    thread.gate.set_stopper(INNER);
+    thread.call(Edge::Enter, OUTER);
+    assert!(!ends(Edge::Enter, INNER));
+    thread.gate.set_stopper(OUTER);
+    thread.gate.call_attention();
+    thread.call(Edge::Exit, INNER);
+    assert!(!ends(Edge::Exit, OUTER));
+    assert!(!ends(Edge::Enter, OUTER));
+    assert!(ends(Edge::Exit, OUTER));
+}
+
 #[test]
 fn signals_at_any_point_and_signals_in_signals_are_recorded_in_order() {
     // Miri takes a second for what otherwise takes none.

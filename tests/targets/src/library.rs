@@ -66,7 +66,7 @@ pub fn for_this_machine() -> Result<PathBuf> {
     for_this_machine_with(&[])
 }
 
-/// Default features on Linux, where flash is not scarce: all parts, duration mode, and conditions of trigger and stopper.
+/// Default features on Linux, where flash is not scarce: all parts, duration mode, conditions of trigger and stopper.
 const ON_LINUX: [&str; 2] = ["--features", "kymo/conditions,kymo/duration"];
 
 /// As [`for_this_machine`], with options for cargo that select the library's parts.

@@ -226,8 +226,7 @@ impl Process {
         }
     }
 
-    /// Turns recording off if the thread has left the outermost call of the stopper. Called after the record: its event
-    /// may be the first that this thread sees since recording was turned on, and earlier calls do not count.
+    /// Turns recording off if the thread has left the outermost call of the stopper. Called after the record.
     #[inline(always)]
     fn follow_stopper(
         &self,
@@ -239,11 +238,11 @@ impl Process {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if thread_buffer
-            .writer()
-            .follow_stopper(edge, gate.site(caller))
+        let site = gate.site(caller);
+        if thread_buffer.follow_stopper(edge, function, site)
+            && !self.set_recording(gate, false, Cause::Function)
         {
-            self.set_recording(gate, false, Cause::Function);
+            site.take_back(true);
         }
     }
 
@@ -300,7 +299,9 @@ impl Process {
                 && !state.spent()
                 && gate.site(event.caller()).triggers()
             {
-                self.set_recording(gate, true, Cause::Function);
+                if !self.set_recording(gate, true, Cause::Function) {
+                    gate.site(event.caller()).take_back(false);
+                }
                 self.hook(gate, event);
                 if let Some(thread_buffer) = self.existing_buffer() {
                     self.follow_stopper(
@@ -316,31 +317,35 @@ impl Process {
         }
     }
 
-    /// Turns recording on or off, and records that in the calling thread's stream.
-    pub fn set_recording(&self, gate: &Gate, on: bool, cause: Cause) {
+    /// Turns recording on or off, and records that in the calling thread's stream. Returns whether it was not on or off
+    /// before.
+    pub fn set_recording(&self, gate: &Gate, on: bool, cause: Cause) -> bool {
         let mark = Event::Recording { on, cause };
         if gate.state().on() == on {
-            return;
+            return false;
         }
         let now = self.port.now();
         if on {
             self.on_since.store(now);
             #[cfg(feature = "duration")]
             self.duration.recording_on();
-            gate.set_recording(true, false);
+            let changed = gate.set_recording(true, false);
             self.gate_changed(gate);
             self.hook(gate, mark);
+            changed
         } else {
             self.hook(gate, mark);
             #[cfg(feature = "duration")]
             self.duration.recording_off(now);
             let over = cause == Cause::Function && self.once.load(Ordering::Relaxed);
-            if gate.set_recording(false, over) {
+            let changed = gate.set_recording(false, over);
+            if changed {
                 let span = now.saturating_sub(self.on_since.load());
                 self.recorded
                     .store(self.recorded.load().saturating_add(span));
             }
             self.gate_changed(gate);
+            changed
         }
     }
 

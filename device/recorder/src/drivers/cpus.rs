@@ -388,10 +388,21 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !gate.state().alive() {
             return;
         }
-        if enabled {
-            gate.enable();
-        } else {
-            gate.disable();
+        let change = || match enabled {
+            true => gate.enable(),
+            false => gate.disable(),
+        };
+        self.miss_in_stopper(gate, enabled, change);
+    }
+
+    /// Enables or disables recording by `change`, and notes that returns of the stopper may have been missed.
+    fn miss_in_stopper(&self, gate: &Gate, enabled: bool, change: impl FnOnce()) {
+        if enabled && !gate.state().enabled() {
+            // Again: a CPU that had seen it enabled may have followed a call since.
+            self.shared.stopper.miss();
+        }
+        change();
+        if !enabled {
             self.shared.stopper.miss();
         }
     }

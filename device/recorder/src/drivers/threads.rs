@@ -29,7 +29,7 @@ use core::sync::atomic::AtomicUsize;
 
 use kymo_wire::event::WordSize;
 
-use crate::gate::{Gate, State};
+use crate::gate::{Gate, Site, State};
 use crate::hot::{Cursor, low};
 use crate::sync::{
     AtomicBool, AtomicPtr, AtomicU32, Ordering, Owned, SPINS, compiler_fence, fence, spin_loop,
@@ -83,6 +83,8 @@ pub struct ThreadBuffer<P> {
     owned: Owned,
     /// [`Gate::generation`] at the last event.
     generation: Cell<u32>,
+    /// The stopper at its last entry or exit.
+    stopper: Cell<usize>,
     /// Whether a reader has sealed it.
     readable: AtomicBool,
     /// Its owner: process, and thread by the system's number.
@@ -157,6 +159,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             calls: duration::Calls::new(),
             owned: Owned::new(),
             generation: Cell::new(0),
+            stopper: Cell::new(0),
             readable: AtomicBool::new(false),
             process: AtomicU32::new(0),
             owner: AtomicU32::new(0),
@@ -422,6 +425,18 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         if changed {
             self.abandon_calls();
         }
+    }
+
+    /// Tracks an entry or exit of the stopper, which is this function; returns as [`Writer::follow_stopper`]. Called
+    /// after the record: its event may be the first that this thread sees since recording was turned on, and earlier
+    /// calls do not count. Nor do open calls of an earlier stopper.
+    #[cold]
+    #[must_use]
+    pub fn follow_stopper(&self, edge: Edge, function: usize, site: Site) -> bool {
+        if self.stopper.replace(function) != function {
+            self.writer.forget_stopper();
+        }
+        self.writer.follow_stopper(edge, site)
     }
 
     /// Records an event, while inside.

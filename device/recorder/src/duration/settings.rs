@@ -54,7 +54,7 @@ pub struct Settings {
     /// The program's filter rules: `rule_count` of them.
     rules: *const Rule,
     rule_count: u16,
-    /// How often recording was stopped since the condition was set.
+    /// How often recording was stopped since the conditions were set or events were cleared.
     acted: AtomicU16,
 }
 
@@ -70,6 +70,9 @@ pub struct Rule {
 
 /// Number of machine words that survive a reboot, without the checksum: `kymo_duration_retained_t` has one more word.
 const KEPT: usize = 11;
+
+/// Changes with the order of what is kept: a program without a build ID must not take what an older one kept.
+const KEPT_ORDER: usize = 1;
 
 /// How many of these are machine words in the settings, too.
 const OF_WORDS: usize = 5;
@@ -95,19 +98,23 @@ const ON_MARKER: u16 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
 const ON_IRQ: u16 = 2;
 
-/// Changes a count, and returns what it was. Threads of a process may do so at once; elsewhere interrupts are masked.
-fn change(count: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
-    #[cfg(target_pointer_width = "64")]
-    {
-        let changed = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |was| Some(to(was)));
-        changed.unwrap_or_else(|was| was)
-    }
-    #[cfg(not(target_pointer_width = "64"))]
-    {
-        let was = count.load(Ordering::Relaxed);
-        count.store(to(was), Ordering::Relaxed);
-        was
-    }
+/// Changes a count, and returns what it was. Threads of a process, and CPUs, may do so at once; on one processor, which
+/// may have no atomic operations, interrupts are masked.
+macro_rules! change {
+    ($count:expr, $to:expr) => {{
+        #[cfg(any(target_pointer_width = "64", target_os = "linux"))]
+        {
+            let to = |was| Some($to(was));
+            let changed = $count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to);
+            changed.unwrap_or_else(|was| was)
+        }
+        #[cfg(not(any(target_pointer_width = "64", target_os = "linux")))]
+        {
+            let was = $count.load(Ordering::Relaxed);
+            $count.store($to(was), Ordering::Relaxed);
+            was
+        }
+    }};
 }
 
 impl Settings {
@@ -189,7 +196,7 @@ impl Settings {
         self.rearm();
     }
 
-    /// Restarts all counts: the condition was set anew, or events were cleared.
+    /// Restarts all counts: conditions were set anew, or events were cleared.
     pub fn rearm(&self) {
         self.acted.store(0, Ordering::Relaxed);
         self.restart();
@@ -226,22 +233,41 @@ impl Settings {
         if self.left.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
-        let times = self.freeze_times.load(Ordering::Relaxed);
-        let acted = self.acted.load(Ordering::Relaxed);
-        if hits < self.freeze_hit.load(Ordering::Relaxed) || (times != 0 && acted >= times) {
+        let hits = change!(self.hits, |hits: u32| hits.saturating_add(1)).saturating_add(1);
+        if hits < self.freeze_hit.load(Ordering::Relaxed) || self.is_spent() {
             return false;
         }
-        self.acted.store(acted.saturating_add(1), Ordering::Relaxed);
         let after = self.freeze_after.load(Ordering::Relaxed);
-        self.left.store(after.saturating_add(1), Ordering::Relaxed);
-        after == 0
+        // Of several threads one begins to count.
+        let begin = |left| match left {
+            0 => after.saturating_add(1),
+            left => left,
+        };
+        change!(self.left, begin) == 0 && after == 0
     }
 
     /// Counts a recorded call; returns whether it was the last one to record.
     pub fn count(&self) -> bool {
-        self.left.load(Ordering::Relaxed) > 1
-            && change(&self.left, |left| if left > 1 { left - 1 } else { left }) == 2
+        let less = |left| if left > 1 { left - 1 } else { left };
+        self.left.load(Ordering::Relaxed) > 1 && change!(self.left, less) == 2
+    }
+
+    /// Whether recording has been stopped as often as it may be.
+    fn is_spent(&self) -> bool {
+        let times = self.freeze_times.load(Ordering::Relaxed);
+        times != 0 && self.acted.load(Ordering::Relaxed) >= times
+    }
+
+    /// Stops recording, as [`happen`](Self::happen) or [`count`](Self::count) says, by `stop`, which returns whether
+    /// recording was on until then; counts that.
+    pub fn act(&self, stop: impl FnOnce() -> bool) {
+        let times = self.freeze_times.load(Ordering::Relaxed);
+        // Before, so that no other thread acts instead where recording is turned on again at once.
+        let may = |acted| times == 0 || acted < times;
+        let more = |acted: u16| acted.saturating_add(may(acted).into());
+        if may(change!(self.acted, more)) && !stop() {
+            change!(self.acted, |acted: u16| acted.saturating_sub(1));
+        }
     }
 
     /// Least duration of a call that is recorded, in ticks.
@@ -310,6 +336,7 @@ impl Settings {
     /// Sets the function whose entry turns recording off.
     pub fn set_stop(&self, function: usize) {
         self.stop.store(marked(function), Ordering::Relaxed);
+        self.rearm();
     }
 
     /// Sets the stopper that hooks compare with.
@@ -329,6 +356,12 @@ impl Settings {
         self.set_depth(other.depth());
         let flags = other.flags.load(Ordering::Relaxed);
         self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// Requests that changes be applied, as a debugger does.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn request(&self) {
+        self.request.store(1, Ordering::Relaxed);
     }
 
     /// Whether a debugger has requested that changes be applied.
@@ -445,9 +478,10 @@ impl Settings {
     /// Checksum of the stored settings, of the filter and of the program: FNV-1a.
     fn check(&self, kept: &[usize; KEPT], build_id: &[u8]) -> usize {
         let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(16_777_619);
-        let sum = build_id.iter().fold(super::MAGIC as usize, |sum, byte| {
-            more(sum, usize::from(*byte))
-        });
+        let begin = super::MAGIC as usize + KEPT_ORDER;
+        let sum = build_id
+            .iter()
+            .fold(begin, |sum, byte| more(sum, usize::from(*byte)));
         let sum = kept.iter().fold(sum, |sum, word| more(sum, *word));
         let bytes = self.filter_bytes().iter();
         bytes.fold(sum, |sum, byte| {

@@ -130,8 +130,8 @@ pub struct Status {
     pub setup_error: Option<SetupError>,
     /// What did not leave a hook when a reader came, as one word.
     pub stuck: Option<&'static str>,
-    /// On several CPUs: threads whose open calls of the stopper are not followed any more, as more threads called it than
-    /// can be followed at once.
+    /// On several CPUs: threads whose open calls of the stopper are not followed any more, as more threads called it
+    /// than can be followed at once.
     pub stopper_displaced: u32,
 }
 

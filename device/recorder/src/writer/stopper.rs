@@ -23,13 +23,18 @@ impl<T: Target> Writer<T> {
         self.stopper.set(open);
     }
 
-    /// Notes that a jump may have ended the stopper's open calls in the running thread unseen.
+    /// Notes that a jump may have ended the stopper's open calls in the running thread unseen. In a driver's step.
     #[inline(always)]
     pub fn jump_in_stopper(&self) {
         #[cfg(feature = "conditions")]
-        if self.off_thread.get() != self.stream.thread() {
-            return;
+        if self.stopper.get().any() {
+            self.with_queried_thread(|thread| {
+                if self.off_thread.get() == thread {
+                    self.doubt_stopper();
+                }
+            });
         }
+        #[cfg(not(feature = "conditions"))]
         self.doubt_stopper();
     }
 

@@ -11,6 +11,7 @@ use kymo_recorder::cpus::CpuBuffer;
 use kymo_wire::event::METADATA_STREAM;
 use kymo_wire::profile::TableHeader;
 
+mod conditions;
 mod device;
 mod direct;
 mod duration;

@@ -7,7 +7,8 @@ use kymo_recorder::by_memory::{MAGIC, Memory, VERSION};
 use kymo_recorder::config::{Config, START_ON, STREAM};
 use kymo_recorder::duration::Control;
 
-use crate::device::{Device, PLACE};
+use crate::STOPPING;
+use crate::device::{Device, PLACE, STOPPED, STOPS};
 use crate::duration::{calls, controls, with};
 
 const REQUEST: usize = 12;
@@ -109,12 +110,14 @@ fn write(controls: &[Control], offset: usize, value: u32) {
     unsafe { &*first.cast::<u8>().add(offset).cast::<AtomicU32>() }.store(value, Ordering::Relaxed);
 }
 
-#[test]
-fn a_request_applies_the_first_cpus_settings_to_all() {
-    const FLAGS: usize = 52;
-    const STOP_AT: usize = 32;
-    const THRESHOLD: usize = 24;
-    const DURATION_REQUEST: usize = 76;
+/// Fields of `kymo_duration_t`.
+const THRESHOLD: usize = 24;
+const STOP_AT: usize = 32;
+const FLAGS: usize = 52;
+const DURATION_REQUEST: usize = 76;
+
+/// Two CPUs that record entries and exits, and could record in duration mode.
+fn pair() -> (&'static [Control], impl Fn(usize) -> Device) {
     let controls = controls();
     for control in controls {
         control.settings.set_recording(false);
@@ -128,22 +131,31 @@ fn a_request_applies_the_first_cpus_settings_to_all() {
         assert!(device.start(cpu));
         PLACE.get()
     });
-    let on = |cpu: usize| {
+    let on = move |cpu: usize| {
         PLACE.set(registers[cpu]);
         device
     };
-    let is_requested = || device.talk(b"duration\r").text.contains("on=1");
-    assert!(!is_requested());
+    (controls, on)
+}
+
+#[test]
+fn a_request_applies_the_first_cpus_settings_to_all() {
+    let (controls, on) = pair();
+    let device = on(1);
     write(controls, FLAGS, 1);
     write(controls, THRESHOLD, 1 << 30);
     write(controls, STOP_AT, 0x1300);
+    // What a host sets does not change the mode meanwhile.
+    device.talk(b"duration stop_at 1400\r");
+    assert!(!device.gate.in_duration());
+    write(controls, STOP_AT, 0x1300);
     write(controls, DURATION_REQUEST, 1);
     // Not while a host reads.
-    on(1).talk(&Host::command(1, "dump_trace"));
-    on(1).cpus.tick(device.gate);
+    device.talk(&Host::command(1, "dump_trace"));
+    device.cpus.tick(device.gate);
     assert!(!device.gate.in_duration());
     device.talk(&Host::command(2, "done"));
-    on(1).cpus.tick(device.gate);
+    device.cpus.tick(device.gate);
     assert!(device.gate.in_duration());
     for control in controls {
         assert_eq!(control.settings.threshold(), 1 << 30);
@@ -166,6 +178,57 @@ fn a_request_applies_the_first_cpus_settings_to_all() {
     on(0).cpus.tick(device.gate);
     assert!(!device.gate.in_duration());
     assert!(controls.iter().all(|control| !control.settings.is_on()));
+}
+
+#[test]
+fn a_request_counts_anew_what_stops_recording() {
+    let (controls, on) = pair();
+    let device = on(0);
+    device.talk(b"duration on\rduration stop_at 1300\rduration condition 0 0 9 1\r");
+    device.enter(0x1300);
+    device.exit(0x1300);
+    write(controls, STOP_AT, 0x1400);
+    write(controls, DURATION_REQUEST, 1);
+    device.cpus.tick(device.gate);
+    device.enter(0x1400);
+    // Its own calls are counted, not those after 0x1300.
+    for _ in 0..8 {
+        device.enter(0x1100);
+        device.exit(0x1100);
+        assert!(device.gate.state().on());
+    }
+    device.exit(0x1400);
+    assert!(!device.gate.state().on());
+}
+
+/// A debugger has stopped a CPU inside its hook.
+#[test]
+fn a_request_waits_for_a_cpu_that_is_stopped_in_its_hook() {
+    let _turn = STOPPING.lock();
+    let (controls, on) = pair();
+    let device = on(0);
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(move || {
+            assert!(device.start(1));
+            STOPS.set(true);
+            device.marker(2);
+        });
+        while !STOPPED.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        write(controls, FLAGS, 1);
+        write(controls, DURATION_REQUEST, 1);
+        let before = device.cpus.port().time.load(Ordering::SeqCst);
+        device.cpus.tick(device.gate);
+        let waited = device.cpus.port().time.load(Ordering::SeqCst) - before;
+        assert!(waited < 1000, "{waited} ns");
+        assert!(!device.status().contains("error=cpu_stuck"));
+        STOPPED.store(false, Ordering::Relaxed);
+        stopped.join().expect("it goes on");
+    });
+    assert!(!device.gate.in_duration());
+    device.cpus.tick(device.gate);
+    assert!(device.gate.in_duration());
 }
 
 #[test]

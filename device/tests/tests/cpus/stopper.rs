@@ -180,8 +180,36 @@ fn threads_that_end_within_the_stopper_do_not_keep_recording_on() {
         // 8 of 21 have a place.
         assert_eq!(figure(&device.status(), "stopper_displaced"), 13);
         device.talk(b"on\r");
+        assert_eq!(figure(&device.status(), "stopper_displaced"), 13);
+        device.talk(b"off\rclear\r");
         assert!(!device.status().contains("stopper_displaced"));
     }
+}
+
+/// Of threads whose calls may have ended one gives way first, and is counted.
+#[test]
+fn threads_in_doubt_are_displaced_first() {
+    let pair = Pair::of_calls();
+    let conditions = pair.device.gate.conditions().expect("the part");
+    conditions.stopper.set(0x2000, 0x2100, 0, 0);
+    let enter = |thread| pair.run(thread % 2, thread).enter_from(STOPPER, 0x2010);
+    (10..18).for_each(enter);
+    let device = pair.run(0, 17);
+    device.cpus.hook(device.gate, Event::Longjmp(5));
+    enter(18);
+    assert_eq!(figure(&device.status(), "stopper_displaced"), 1);
+    pair.run(0, 17).exit(STOPPER);
+    assert!(pair.is_on());
+    pair.run(0, 10).exit(STOPPER);
+    assert!(!pair.is_on());
+    // Without a condition there is no doubt that matters.
+    device.talk(b"clear\ron\r");
+    conditions.stopper.set(0, 0, 0, 0);
+    (10..18).for_each(enter);
+    device.cpus.enable(device.gate, false);
+    device.cpus.enable(device.gate, true);
+    enter(18);
+    assert!(!device.status().contains("stopper_displaced"));
 }
 
 /// Calls of the stopper meet a condition: its caller.

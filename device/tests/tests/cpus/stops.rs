@@ -138,6 +138,38 @@ fn recording_stops_so_often_at_most() {
     }
 }
 
+/// An occurrence after which recording was turned off otherwise is none that stopped it.
+#[test]
+fn what_did_not_stop_recording_does_not_count() {
+    let device = prepared("duration stop_at 1300\rduration condition 0 0 2 1\r");
+    call(device, 0x1300, 0);
+    device.talk(b"off\ron\r");
+    let acted = |times| {
+        let report = device.talk(b"duration\r").text;
+        let expected = format!(" times=1 acted={times} ");
+        assert!(report.contains(&expected), "{report}");
+    };
+    acted(0);
+    for function in [0x1300, 0x1100] {
+        assert!(is_on(device));
+        call(device, function, 0);
+    }
+    assert!(!is_on(device));
+    acted(1);
+    device.talk(b"on\r");
+    for _ in 0..4 {
+        call(device, 0x1300, 0);
+    }
+    assert!(is_on(device));
+    // A function that is set anew counts anew.
+    device.talk(b"duration stop_at 1300\rduration condition 0 0 0 1\r");
+    call(device, 0x1300, 0);
+    assert!(!is_on(device));
+    device.talk(b"on\rduration stop_at 1400\r");
+    call(device, 0x1400, 0);
+    assert!(!is_on(device));
+}
+
 #[test]
 fn markers_and_interrupts_freeze() {
     for (event, other, name) in [

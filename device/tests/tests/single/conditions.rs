@@ -191,6 +191,36 @@ fn a_jump_or_gap_within_a_stopper_does_not_keep_recording_on() {
     }
 }
 
+/// A program that does not report switches: the jump is the first event of the thread since another one recorded.
+#[test]
+fn a_jump_is_that_of_the_running_thread() {
+    thread_local! {
+        static CURRENT: Cell<usize> = const { Cell::new(7) };
+    }
+    extern "C" fn current_thread() -> usize {
+        CURRENT.get()
+    }
+    let device = Device::new(Config {
+        stopper: function(LEAF),
+        current_thread: Some(current_thread),
+        ..config(16, 1024)
+    });
+    for other in [false, true] {
+        CURRENT.set(7);
+        device.set_recording(true);
+        device.enter(LEAF);
+        CURRENT.set(8);
+        device.round(WORK, 1);
+        CURRENT.set(if other { 8 } else { 7 });
+        device.hook(Event::Longjmp(5));
+        CURRENT.set(7);
+        device.enter(LEAF);
+        device.exit(LEAF);
+        assert_eq!(device.gate.state().on(), other);
+        device.set_recording(false);
+    }
+}
+
 #[test]
 fn conditions_survive_a_reboot() {
     let place = leak([u32::MAX; WORDS].map(Cell::new));

@@ -86,9 +86,9 @@ pub struct Args {
 
     /// Record from the entry of this function on: its name, its address (0x...), or none (0 says so
     /// too). A condition may follow: 'parse from main hit 3 times 2' (only when main calls it, from the third
-    /// of these calls on, twice at most; `hit 3` alone is the third call only). It is set at once and kept over a reboot; what was recorded before is cleared. A target of
-    /// Zephyr's can't clear: it is set for what follows the next reboot, and nothing is got without
-    /// --reboot.
+    /// of these calls on, twice at most; `hit 3` alone is the third call only). It is set at once and kept over a
+    /// reboot; what was recorded before is cleared. A target of Zephyr's can't clear: it is set for what follows
+    /// the next reboot, and nothing is got without --reboot.
     #[arg(short, long, value_name = "FUNCTION")]
     trigger: Option<String>,
 

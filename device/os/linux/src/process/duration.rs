@@ -134,7 +134,7 @@ impl Process {
             && gate.state().on()
             && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
-            return self.set_recording(gate, false, Cause::Function);
+            return self.stop_in_duration(gate);
         }
         thread_buffer.call_in_duration(&self.port, gate, edge, function, caller);
         self.follow_stopper(thread_buffer, gate, edge, (function, caller));
@@ -154,8 +154,15 @@ impl Process {
             is_over |= stops.happen_here();
         }
         if is_over {
-            self.set_recording(gate, false, Cause::Function);
+            self.stop_in_duration(gate);
         }
+    }
+
+    /// Turns recording off because of what the settings say.
+    #[cold]
+    fn stop_in_duration(&self, gate: &Gate) {
+        let stop = || self.set_recording(gate, false, Cause::Function);
+        self.duration.stops.act(stop);
     }
 
     /// Records an event other than a call in duration mode, where it may be one that stops recording. Apart, so that other
@@ -176,7 +183,7 @@ impl Process {
             && state.enabled()
             && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
-            self.set_recording(gate, false, Cause::Function);
+            self.stop_in_duration(gate);
         }
         // A `longjmp` ends calls.
         self.stop_after_calls(thread_buffer, gate);

@@ -107,6 +107,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
+        self.cpus.locked(|| self.cpus.shared.stopper.clear());
         #[cfg(feature = "duration")]
         self.cpus.rearm_stops();
         self.clear_tables();
@@ -249,10 +250,8 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     fn enable(&self, enabled: bool) {
-        self.gate.command(enabled);
-        if !enabled {
-            self.cpus.shared.stopper.miss();
-        }
+        let change = || self.gate.command(enabled);
+        self.cpus.miss_in_stopper(self.gate, enabled, change);
     }
 
     fn set_recording(&self, on: bool) {

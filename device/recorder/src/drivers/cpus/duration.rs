@@ -18,7 +18,7 @@ use super::lock::Lock;
 use super::{CpuBuffer, Cpus, CpusPort};
 use crate::bits64::Cell64;
 use crate::config::Config;
-use crate::duration::{Control, Ended, Frame, cpus_program};
+use crate::duration::{Control, Ended, Frame, Settings, cpus_program};
 use crate::encode::WholeCall;
 use crate::gate::{Gate, State, code};
 use crate::hot::{CODE_BIT, low};
@@ -331,7 +331,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     .set_calls(control.settings.is_on());
             }
         }
-        self.choose_hooks(gate);
+        self.choose_hooks(gate, self.stops().is_some_and(Settings::is_on));
     }
 
     /// A call in duration mode; `bits` are those of [`Look::Duration`](crate::gate::Look::Duration).

@@ -31,7 +31,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && !state.spent()
                         && gate.site_of(&event).triggers() =>
                 {
-                    self.set_recording_inside(cpu_buffer, gate, true, Cause::Function);
+                    if !self.set_recording_inside(cpu_buffer, gate, true, Cause::Function) {
+                        gate.site_of(&event).take_back(false);
+                    }
                     self.record(cpu_buffer, gate, event);
                     if function == gate.stopper() {
                         self.follow_stopper(
@@ -59,19 +61,19 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     }
 
     /// Turns recording on or off, while inside, and marks it in this CPU's stream: the mark for "on" is recorded before
-    /// other CPUs can record, that for "off" when none can any more.
+    /// other CPUs can record, that for "off" when none can any more. Returns whether it was not on or off before.
     pub(super) fn set_recording_inside(
         &self,
         cpu_buffer: &CpuBuffer<P>,
         gate: &Gate,
         on: bool,
         cause: Cause,
-    ) {
+    ) -> bool {
         cpu_buffer.switching.store(true, Ordering::SeqCst);
-        self.shared.lock.with(&self.port, || {
+        let changed = self.shared.lock.with(&self.port, || {
             let state = gate.state_in_order();
             if state.on() == on || state.fresh() || state.failed() {
-                return;
+                return false;
             }
             let mark = Event::Recording { on, cause };
             if on {
@@ -104,8 +106,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 }
                 self.record_in_tables(cpu_buffer, on, now, alone);
             }
+            true
         });
         cpu_buffer.switching.store(false, Ordering::Release);
+        changed
     }
 
     /// Waits until every other CPU has seen the current state of the gate: it has left its hook, or waits there for the

@@ -13,8 +13,9 @@ use crate::gate::{Gate, Site};
 use crate::stopper::OpenStoppers;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
 
-/// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither entered
-/// nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported.
+/// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither
+/// entered nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported. If it is
+/// alive, its innermost return seems to be its outermost one, and ends recording early; under a condition it is ignored.
 const THREADS: usize = 8;
 
 /// Calls of the stopper in one thread.
@@ -43,7 +44,7 @@ pub(super) struct Stopper {
     stale: AtomicBool,
     /// Number of entries and exits of the stopper, modulo 2^32.
     calls: Cell<u32>,
-    /// Number of threads with open calls that others have displaced since then. Written under the lock only.
+    /// Number of threads with open calls that others have displaced since events were cleared. Written under the lock.
     displaced: AtomicU32,
 }
 
@@ -65,33 +66,35 @@ impl Stopper {
     /// Forgets all threads, for recording that begins, or another stopper.
     #[inline(never)]
     pub(super) fn forget(&self) {
-        self.displaced.store(0, Ordering::Relaxed);
         for slot in &self.threads {
             slot.set(Within::UNUSED);
         }
     }
 
-    /// Number of threads that were displaced while they were within the stopper.
+    /// Events are cleared, and what was counted with them.
+    pub(super) fn clear(&self) {
+        self.displaced.store(0, Ordering::Relaxed);
+    }
+
+    /// Number of threads that were displaced while they were within the stopper, or may have been.
     pub(super) fn displaced(&self) -> u32 {
         self.displaced.load(Ordering::Relaxed)
     }
 
     /// The slot of a thread, and whether it has one: else an unused one, or that of the thread which has not called the
-    /// stopper for longest.
+    /// stopper for longest, of those in doubt if there are any.
     fn slot(&self, thread: usize) -> (&Cell<Within>, bool) {
         let [first, ..] = &self.threads;
-        let (mut found, mut age) = (first, 0);
+        let (mut found, mut best) = (first, (false, false, 0));
         for slot in &self.threads {
             let within = slot.get();
             if within.open.any() && within.thread == thread {
                 return (slot, true);
             }
-            let its = match within.open.any() {
-                true => self.calls.get().wrapping_sub(within.at),
-                false => u32::MAX,
-            };
-            if its > age {
-                (found, age) = (slot, its);
+            let age = self.calls.get().wrapping_sub(within.at);
+            let its = (!within.open.any(), !within.open.seen(), age);
+            if its > best {
+                (found, best) = (slot, its);
             }
         }
         (found, false)
@@ -103,6 +106,11 @@ impl Stopper {
         let doubt = |slot: &Cell<Within>| {
             let mut within = slot.get();
             within.open.doubt();
+            #[cfg(feature = "conditions")]
+            if site.stopper().is_none() {
+                // The exit of any thread without calls ends recording.
+                within.open = OpenStoppers::NONE;
+            }
             slot.set(within);
         };
         if self.stale.load(Ordering::Relaxed) {
@@ -124,7 +132,7 @@ impl Stopper {
             if !open.any() {
                 return ends;
             }
-            if before.seen() {
+            if before.any() {
                 add(&self.displaced, 1);
             }
         }
@@ -168,8 +176,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     .follow(thread, call.map(|(edge, _)| edge), site)
         });
         cpu_buffer.switching.store(false, Ordering::Release);
-        if ends {
-            self.set_recording_inside(cpu_buffer, gate, false, Cause::Function);
+        if ends && !self.set_recording_inside(cpu_buffer, gate, false, Cause::Function) {
+            site.take_back(true);
         }
     }
 }

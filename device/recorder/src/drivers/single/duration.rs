@@ -123,10 +123,19 @@ impl<P: SinglePort + 'static> Single<P> {
         self.masked(|| {
             let state = hot.gate.state();
             if state.on() && state.enabled() && control.settings.happen(control.innermost()) {
-                self.set_recording_inside(&hot.gate, false, Cause::Function);
+                self.stop_in_duration(hot, control);
             }
         });
         true
+    }
+
+    /// Turns recording off, which is on, because of what the settings say. With the guard set.
+    #[inline(never)]
+    fn stop_in_duration(&self, hot: &Hot, control: &Control) {
+        control.settings.act(|| {
+            self.set_recording_inside(&hot.gate, false, Cause::Function);
+            true
+        });
     }
 
     /// Updates the calls with an event; returns whether that was all.
@@ -237,7 +246,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.follow_thread(control);
             if function == control.settings.stop() && control.settings.happen(control.innermost()) {
-                return self.set_recording_inside(&hot.gate, false, Cause::Function);
+                return self.stop_in_duration(hot, control);
             }
             if function == hot.gate.stopper() {
                 let _ = self.writer.follow_stopper(Edge::Enter, site);
@@ -276,7 +285,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 }
             });
             if over {
-                self.set_recording_inside(&hot.gate, false, Cause::Function);
+                self.stop_in_duration(hot, control);
             }
             if function == hot.gate.stopper()
                 && self.writer.follow_stopper(Edge::Exit, hot.gate.site(0))
@@ -374,7 +383,10 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         };
         if control.settings.take_request() {
-            self.masked(|| self.apply_duration(hot, control));
+            self.masked(|| {
+                control.settings.rearm();
+                self.apply_duration(hot, control);
+            });
             if let Some(config) = self.writer.config() {
                 control.settings.keep(build_id_of(config));
                 self.keep_functions(&hot.gate);

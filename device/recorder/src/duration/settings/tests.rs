@@ -134,3 +134,42 @@ fn rules_hold_unless_something_was_kept() {
     again.load(b"id");
     assert!(!is_built(&again) && again.action(0x60) == Action::Record);
 }
+
+/// Several threads meet the condition at once.
+#[test]
+fn of_several_threads_one_stops_recording() {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+    const ROUNDS: u32 = 2000;
+    struct Shared(Settings);
+    // SAFETY: it has no rules.
+    unsafe impl Sync for Shared {}
+    let shared = Shared(Settings::new());
+    let (Shared(settings), shared) = (&shared, &shared);
+    let (barrier, on, stops) = (Barrier::new(2), AtomicBool::new(false), AtomicU32::new(0));
+    settings.set_condition(0, 0, 0, u16::MAX);
+    let stop = || {
+        stops.fetch_add(1, Ordering::SeqCst);
+        on.swap(false, Ordering::SeqCst)
+    };
+    let work = |first: bool| {
+        let Shared(settings) = shared;
+        for _ in 0..ROUNDS {
+            if first {
+                settings.restart();
+                on.store(true, Ordering::SeqCst);
+            }
+            barrier.wait();
+            if settings.happen_here() {
+                settings.act(stop);
+            }
+            barrier.wait();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(true));
+        work(false);
+    });
+    assert_eq!(stops.into_inner(), ROUNDS);
+    assert_eq!(u32::from(settings.freeze_report().acted), ROUNDS);
+}

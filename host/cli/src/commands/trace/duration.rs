@@ -60,8 +60,8 @@ pub struct DurationArgs {
     )]
     pub after: u32,
 
-    /// --stop-at and --freeze: stop recording so often at most, though it is turned on again (by `kymo command on`, or a trigger); 0:
-    /// without limit. Counted until events are cleared.
+    /// --stop-at and --freeze: stop recording so often at most, though it is turned on again (by `kymo command on`,
+    /// or a trigger); 0: without limit. Counted until events are cleared or the target reboots.
     #[arg(
         long,
         value_name = "N",

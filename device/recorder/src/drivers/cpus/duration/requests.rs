@@ -9,6 +9,9 @@ use crate::identity::build_id_of;
 use crate::link::{DurationReport, Refusal};
 use crate::sync::{AtomicU32, Ordering};
 
+/// How often a CPU is looked at before it counts as stopped inside its hook.
+const LOOKS: u32 = 1000;
+
 impl<P: CpusPort, const N: usize> super::Cpus<P, N> {
     /// Whether a debugger requests that its changes of the settings be applied.
     pub(in super::super) fn is_requested(&self) -> bool {
@@ -62,8 +65,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             }
             Duration::StopAt(function) => {
                 first.settings.set_stop(word(function)?);
-                first.settings.rearm();
-                self.cpus.locked(|| self.cpus.choose_hooks(self.gate));
+                self.choose_hooks_locked();
             }
             Duration::Freeze { function, over } => {
                 first.settings.set_freeze(word(function)?, word(over)?);
@@ -84,27 +86,51 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(())
     }
 
-    /// Applies the first CPU's settings to all CPUs, if a debugger that has written them requests it, and keeps them.
-    /// While a reader is active, a change of the mode waits for a later tick.
+    /// Chooses the hooks of the present mode.
+    fn choose_hooks_locked(&self) {
+        let choose = || self.cpus.choose_hooks(self.gate, self.gate.in_duration());
+        self.cpus.locked(choose);
+    }
+
+    /// Applies the first CPU's settings to all CPUs, if a debugger that has written them requests it, and keeps them. A
+    /// change of the mode waits for a later tick while a reader is active, or while a CPU does not leave its hook: the
+    /// debugger may have stopped it there.
     pub(in super::super) fn follow_request(&self) {
         let Some(first) = self.controls().next() else {
             return;
         };
         let settings = &first.settings;
-        let on = settings.is_on();
-        if on != self.gate.in_duration() && self.set_duration_mode(on).is_err() {
+        // Before the settings are read: what the debugger writes from here on comes with a request of its own.
+        if !settings.take_request() {
             return;
         }
+        let on = settings.is_on();
+        if on != self.gate.in_duration()
+            && !(self.are_outside() && self.set_duration_mode(on).is_ok())
+        {
+            return settings.request();
+        }
+        settings.rearm();
         for control in self.controls().skip(1) {
             control.settings.copy(settings);
         }
+        self.choose_hooks_locked();
         let build_id = build_id_of(self.config);
         self.cpus.locked(|| {
-            self.cpus.choose_hooks(self.gate);
             settings.keep(build_id);
             self.cpus.keep_sets(self.gate);
         });
-        settings.take_request();
+    }
+
+    /// Whether each CPU is seen outside its hook within some microseconds, as it is unless something stops it there.
+    fn are_outside(&self) -> bool {
+        let is_outside = |cpu_buffer: &CpuBuffer<P>| {
+            (0..LOOKS).any(|_| {
+                self.cpus.port.pause();
+                !cpu_buffer.inside.load(Ordering::Relaxed)
+            })
+        };
+        self.cpus.cpu_buffers().iter().all(is_outside)
     }
 
     /// Switches all CPUs to duration mode, or back to entries and exits.
@@ -133,7 +159,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                 });
             }
         }
-        self.cpus.choose_hooks(self.gate);
+        self.cpus.choose_hooks(self.gate, on);
         self.resume();
         Ok(())
     }

@@ -47,8 +47,14 @@ impl<P: CpusPort, const N: usize> Follower<'_, P, N> {
 
     /// Turns recording off on all CPUs.
     fn stop(&self) {
-        self.cpus
-            .set_recording_inside(self.cpu_buffer, self.gate, false, Cause::Function);
+        let stop = || {
+            let (cpu_buffer, gate) = (self.cpu_buffer, self.gate);
+            let cpus = self.cpus;
+            cpus.set_recording_inside(cpu_buffer, gate, false, Cause::Function)
+        };
+        if let Some(stops) = self.cpus.stops() {
+            stops.act(stop);
+        }
     }
 }
 
@@ -83,9 +89,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Sets how hooks handle calls: as entries and exits, in duration mode, or comparing them with a stop function, too.
-    pub(super) fn choose_hooks(&self, gate: &Gate) {
-        let word = match self.stops().filter(|stops| stops.is_on()) {
+    /// Sets how hooks handle calls: as entries and exits, or `in_duration`, then comparing them with a stop function if
+    /// one is set. (The settings' flags may be a debugger's, not applied yet.)
+    pub(super) fn choose_hooks(&self, gate: &Gate, in_duration: bool) {
+        let word = match self.stops().filter(|_| in_duration) {
             Some(stops) => {
                 let word = core::ptr::from_ref(stops).cast::<u8>();
                 word.wrapping_add(if stops.watches() { WATCHES } else { 0 })
