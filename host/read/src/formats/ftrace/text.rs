@@ -276,7 +276,7 @@ impl TextSource {
         if let Some(task) = event.task {
             if let Some(group) = event.group {
                 self.info.has_processes = true;
-                self.output.processes.add(task.pid, group);
+                self.grouped(task.pid, group);
             }
             self.met(task);
         }

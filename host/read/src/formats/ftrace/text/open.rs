@@ -96,8 +96,8 @@ impl TextSource {
         let ahead = input.ahead();
         let groups = groups(ahead.take(LINES_LOOKED_AT));
         info.has_processes = !groups.is_empty();
-        for (pid, group) in groups {
-            output.processes.add(pid, group);
+        for (pid, groups) in groups {
+            output.processes.add_all(pid, groups);
         }
         if options.wanted == Wanted::Records {
             output.stay();
