@@ -64,6 +64,12 @@ impl Calls {
             self.epoch += 1;
             self.leave(elsewhere, track, time, false, out);
         }
+        let before = self.tracks[track].turn.unseen;
+        match self.tracks[track].came_unseen(time) {
+            // It moves on within the tick in which it came: whether it left the first processor is still open.
+            true => unseen = before,
+            false => self.tracks[track].doubt_unseen(),
+        }
         self.cpus[cpu].thread = Some(track);
         self.cpus[cpu].left = None;
         if self.cpus[cpu].handlers != Handlers::Known {

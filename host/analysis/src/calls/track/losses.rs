@@ -60,7 +60,11 @@ impl Track {
         self.turn = Turn {
             since: Some(time),
             ran: self.ran,
-            before: self.turn.since,
+            // A period that ends in the tick of its begin is none.
+            before: match self.turn.began(time) {
+                true => self.turn.before,
+                false => self.turn.since,
+            },
             unseen: None,
         };
     }
