@@ -98,7 +98,9 @@ impl Output {
     ) -> Option<ThreadId> {
         let known = self.thread(pid, identities)?;
         let is_other = self.reused.is_exiting(known) || self.reused.has_ended(known);
-        is_other.then(|| self.created(pid, None, identities)).flatten()
+        is_other
+            .then(|| self.created(pid, None, identities))
+            .flatten()
     }
 
     /// Handles a switch from one task to another. `is_dead` returns whether the first one's state says that it ends.
@@ -120,7 +122,9 @@ impl Output {
         }
         let next_thread = self.thread(next, identities)?;
         let is_other = self.reused.has_ended(next_thread);
-        is_other.then(|| self.created(next, None, identities)).flatten()
+        is_other
+            .then(|| self.created(next, None, identities))
+            .flatten()
     }
 
     /// Handles the exit of a task.

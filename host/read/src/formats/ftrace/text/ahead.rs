@@ -118,9 +118,7 @@ pub(super) fn is_timed(input: &Input) -> bool {
 
 /// The thread groups of tasks in the lines, several in order where a pid has been that of several tasks; empty if the
 /// first event has no column for them.
-pub(super) fn groups<'t>(
-    lines: impl Iterator<Item = Cow<'t, str>>,
-) -> HashMap<i32, VecDeque<i32>> {
+pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> HashMap<i32, VecDeque<i32>> {
     let mut groups = HashMap::<i32, VecDeque<i32>>::new();
     for line in lines {
         if let Line::Event(event) = text::line(&line) {
