@@ -253,6 +253,23 @@ fn a_missing_exit_is_certain_up_to_the_thread_s_last_switch_alone() {
     assert_eq!(trace.ends_of_calls(), ends);
 }
 
+/// The calls that it was made in were certain up to its begin.
+#[test]
+fn a_missing_exit_leaves_certain_what_was_before_its_call() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(5, A);
+    trace.enter(1_000, B);
+    trace.push(1_030, EventKind::SwitchedOut);
+    trace.push(1_040, EventKind::SwitchedIn);
+    trace.push(1_050, EventKind::SwitchedOut);
+    trace.cpu(0).push(1_100, EventKind::SwitchedIn);
+    let ago = Duration(120);
+    trace.push(1_120, EventKind::Gap(Gap::MissingExit { ago }));
+    trace.exit(1_200, A);
+    let sure = |of| trace.profile.row(Callee::Function(of)).map(|it| it.total);
+    assert_eq!((sure(A), sure(B)), (Some(Duration(995)), Some(Duration(0))));
+}
+
 /// The first processor can have other events of the thread at the time of the move.
 #[test]
 fn events_on_the_earlier_processor_in_the_tick_of_a_move_are_before_it() {

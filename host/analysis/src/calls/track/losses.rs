@@ -101,10 +101,14 @@ impl Track {
             return false;
         };
         // Before that it had a processor without missing events. The run time at the end of earlier periods is not
-        // kept.
+        // kept, but that at the begin of each open call.
         let until = match self.turn.before.is_none_or(|before| before < from) {
             true => self.turn.ran,
-            false => i64::MIN,
+            false => {
+                let before = self.frames.partition_point(|frame| frame.begin <= from);
+                let last = before.checked_sub(1).and_then(|last| self.frames.get(last));
+                last.map_or(i64::MIN, |frame| frame.ran)
+            }
         };
         for lost in &mut self.lost {
             lost.seen = None;
