@@ -64,7 +64,8 @@ fn created(by: &str, group: u32, time: u32, pid: u32, flags: &str) -> String {
 }
 
 const IDLE: &str = "swapper/0-0";
-const HEAD: &str = "# tracer: nop\n#\n#           TASK-PID    TGID   CPU#  |||||  TIMESTAMP  FUNCTION\n";
+const HEAD: &str =
+    "# tracer: nop\n#\n#           TASK-PID    TGID   CPU#  |||||  TIMESTAMP  FUNCTION\n";
 
 #[test]
 fn a_task_with_the_pid_of_an_earlier_one_is_in_its_own_process() {
@@ -109,7 +110,9 @@ fn a_process_with_the_pid_of_an_earlier_one_is_another() {
         switch("worker-8", 7, 8, "S", IDLE),
     ]
     .concat();
-    let seen = threads(text.as_bytes(), |kind| matches!(kind, EventKind::SwitchedIn));
+    let seen = threads(text.as_bytes(), |kind| {
+        matches!(kind, EventKind::SwitchedIn)
+    });
     let own = |tid: u64, name: &str, pid: u64, process: &str| {
         (tid, name.to_owned(), Some(pid), process.to_owned())
     };
@@ -139,7 +142,9 @@ fn the_flags_of_a_new_task_tell_its_process() {
     text += &switch("sh-80", 80, time + 3, "S", "worker-7");
     text += &switch("worker-7", 80, time + 4, "S", "child-9");
     text += &switch("child-9", 9, time + 5, "S", IDLE);
-    let seen = threads(text.as_bytes(), |kind| matches!(kind, EventKind::SwitchedIn));
+    let seen = threads(text.as_bytes(), |kind| {
+        matches!(kind, EventKind::SwitchedIn)
+    });
     let seen: Vec<_> = seen.iter().map(|it| (it.0, it.2)).collect();
     assert_eq!(seen, [(80, Some(80)), (7, Some(80)), (9, Some(9))]);
 }
