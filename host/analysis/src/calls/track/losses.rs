@@ -35,6 +35,8 @@ pub(in crate::calls) struct Turn {
     before: Option<Time>,
     /// The time of the last event of the thread's earlier processor, if the thread was not seen to leave that.
     pub unseen: Option<Time>,
+    /// The processor (as an index of cpus) from which it came without having been seen to leave it.
+    pub moved_from: Option<usize>,
 }
 
 impl Turn {
@@ -66,6 +68,7 @@ impl Track {
                 false => self.turn.since,
             },
             unseen: None,
+            moved_from: None,
         };
     }
 
