@@ -145,7 +145,7 @@ impl Converter<'_> {
                     let goes_on = matches!(skipped, Some(Skipped { to: Some(_), .. }));
                     let is_whole =
                         skipped.is_some_and(|it| matches!(it.resume, Resume::OtherFile(_)));
-                    outputs.damaged += u64::from(!(reported && goes_on) && !is_whole);
+                    outputs.damaged += u64::from(!(is_whole || reported && goes_on));
                     self.summary.damaged += 1;
                     if self.summary.damage.len() < MAX_DAMAGE {
                         self.summary.damage.push(Damage {
