@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use kymo_event::{
     Batch, Cpu, Duration, EventKind, EventRef, Gap, InterruptId, Row, RowKind, SpaceId, StreamInfo,
-    ThreadId, Time, TraceInfo,
+    ThreadId, Tid, Time, TraceInfo,
 };
 
 use crate::clock_repair::ClockRepair;
@@ -108,7 +108,7 @@ impl Schedule {
             RowKind::SwitchedIn | RowKind::SwitchedOut | RowKind::IsrEnter | RowKind::IsrExit
                 if self.is_of_cpu(row.cpu()) =>
             {
-                self.change(row, machine);
+                self.change(info, row, machine);
             }
             RowKind::Rare => match event.event.map(|event| &event.kind) {
                 Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
@@ -311,10 +311,11 @@ impl Schedule {
         self.has_interrupts
     }
 
-    fn change(&mut self, row: &Row, machine: SpaceId) {
+    fn change(&mut self, info: &TraceInfo, row: &Row, machine: SpaceId) {
         let place = (machine, row.cpu().unwrap_or(UNKNOWN));
         if row.kind == RowKind::SwitchedIn
             && let Some(thread) = row.thread()
+            && !is_shared(info, thread)
         {
             self.take_from_others(thread, place, row.time);
         }
@@ -463,6 +464,13 @@ impl Schedule {
             processor.lose(self.window, &mut self.interrupts, &mut self.threads);
         }
     }
+}
+
+/// Whether a thread may have several processors at a time: some sources have one idle thread for all, Linux's with the
+/// number 0.
+fn is_shared(info: &TraceInfo, thread: ThreadId) -> bool {
+    let known = info.identities.threads().get(thread.0 as usize);
+    known.is_some_and(|it| it.tid == Tid(0)) || info.identities.is_idle(thread)
 }
 
 /// The entry of a thread in a list of processors, which grows as needed.

@@ -402,3 +402,22 @@ fn a_thread_that_events_name_has_no_more_time_than_passes() {
     assert_eq!(one.run, Duration(2_000));
     assert_eq!(schedule.unknown(), Duration(500 + 1_000));
 }
+
+/// Some sources have one idle thread for all processors: it runs on several at a time.
+#[test]
+fn an_idle_thread_of_all_processors_is_idle_on_each() {
+    let mut info = TraceInfo::default();
+    let space = info.identities.add_space(kymo_event::Space::default());
+    let idle = info.identities.thread(space, Tid(5));
+    info.identities.name_thread(idle, "idle");
+    let mut batch = Batch::default();
+    batch.push(row_on(1, RowKind::SwitchedIn, 0, idle.0));
+    batch.push(row_on(0, RowKind::SwitchedIn, 0, idle.0));
+    batch.push(row_on(0, RowKind::SwitchedOut, 100, idle.0));
+    batch.push(row_on(1, RowKind::SwitchedOut, 100, idle.0));
+    let mut schedule = Schedule::new(Window::default());
+    schedule.batch(&info, &batch);
+    schedule.finish(&info);
+    let (idle, unknown) = (schedule.idle(), schedule.unknown());
+    assert_eq!((idle, unknown), (Some(Duration(200)), Duration(0)));
+}

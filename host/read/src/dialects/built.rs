@@ -23,7 +23,8 @@ impl Built {
             None => return Self::default(),
         };
         let takes_unnamed = chosen.wants("");
-        let inverts = takes_unnamed && options.only_to_choose && !chosen.drop.is_empty();
+        let by_name = options.only_to_choose && options.fields.is_empty();
+        let inverts = takes_unnamed && by_name && !chosen.drop.is_empty();
         if takes_unnamed && !inverts && fields.is_empty() {
             return Self::default();
         }
@@ -35,7 +36,7 @@ impl Built {
                     let own = [&event.fields, &event.context, &stream.event_context];
                     own.into_iter().flatten().any(|it| has_field(it, field))
                 };
-                let is_named = match inverts && fields.is_empty() {
+                let is_named = match inverts {
                     true => !chosen.wants(&event.name),
                     false => takes_unnamed || chosen.wants(&event.name),
                 };

@@ -89,7 +89,7 @@ fn events_are_built_as_far_as_a_choice_needs_them() {
     let has = |event: &Event, field: &str| event.fields.iter().any(|it| it.name == field);
     let dropping = choice(&[], &["thread_*"]);
     type IsBuilt<'t> = &'t dyn Fn(&Event) -> bool;
-    let cases: [(Choice, &[&str], bool, IsBuilt<'_>); 4] = [
+    let cases: [(Choice, &[&str], bool, IsBuilt<'_>); 5] = [
         (Choice::default(), &["name"], false, &|it| has(it, "name")),
         (choice(&["thread_*"], &[]), &["name"], true, &|it| {
             it.name.starts_with("thread_") && has(it, "name")
@@ -97,6 +97,7 @@ fn events_are_built_as_far_as_a_choice_needs_them() {
         (dropping.clone(), &[], true, &|it| {
             it.name.starts_with("thread_")
         }),
+        (dropping.clone(), &["name"], true, &|it| has(it, "name")),
         // No event has it: the names of others are suggestions.
         (dropping, &["nothing"], true, &|_| true),
     ];
