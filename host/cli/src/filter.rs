@@ -160,12 +160,11 @@ impl FilterArgs {
     /// of chosen events are not shown.
     pub fn reading(&self, input: &InputArgs, only_to_choose: bool) -> InputArgs {
         let fields = self.condition.iter().map(|it| it.field().to_owned());
-        InputArgs {
-            events: self.filter().events,
-            fields: fields.collect(),
-            only_to_choose,
-            ..input.clone()
-        }
+        let mut input = input.clone();
+        input.events = self.filter().events;
+        input.fields = fields.collect();
+        input.only_to_choose = only_to_choose;
+        input
     }
 
     /// Whether any of the options was given.
