@@ -138,8 +138,6 @@ pub struct Calls {
     /// open calls. Others are removed when a loss next walks through them, and listed again with their next processor.
     exposed: Vec<usize>,
     cpu_keys: FastMap<CpuKey, usize>,
-    /// The processors from which threads have moved to others at the latest such time.
-    moves: Vec<usize>,
     /// The streams in which events are missing between the last one and the next. (Per stream, because another stream
     /// of the same processor or thread may continue.)
     in_gap: Vec<StreamId>,
@@ -231,7 +229,6 @@ impl Calls {
             cpus: Vec::new(),
             exposed: Vec::new(),
             cpu_keys: FastMap::default(),
-            moves: Vec::new(),
             in_gap: Vec::new(),
             recording: FastMap::default(),
             in_context: false,

@@ -9,93 +9,22 @@
 //! At the start of the trace, and after lost events, time is charged to the thread that events name or that the next
 //! switch ends; otherwise it is unknown. A trace without any switch has no times of threads and no idle time.
 
+mod processor;
 mod run_time;
 
 use std::collections::BTreeMap;
 
 use kymo_event::{
     Batch, Cpu, Duration, EventKind, EventRef, Gap, InterruptId, Row, RowKind, SpaceId, StreamInfo,
-    ThreadId, Time, TraceInfo,
+    ThreadId, Tid, Time, TraceInfo,
 };
 
 use crate::clock_repair::ClockRepair;
 use crate::replay::Window;
 
+use processor::{Active, Processor, Running};
+
 pub use run_time::{RunTime, Waits};
-
-/// A running thread or interrupt.
-#[derive(Clone, Copy, Debug)]
-struct Active<Id> {
-    id: Id,
-    ran: Duration,
-    /// Whether its begin was seen.
-    whole: bool,
-}
-
-impl<Id> Active<Id> {
-    const fn new(id: Id, whole: bool) -> Self {
-        Self {
-            id,
-            ran: Duration(0),
-            whole,
-        }
-    }
-}
-
-/// The owner of a processor, outside of interrupt handlers.
-#[derive(Clone, Copy, Debug)]
-enum Running {
-    /// At the start of the trace, or after lost events: nothing is known yet.
-    Unknown {
-        /// The thread that events have named since, or that ended there; `Err` if there are several.
-        named: Result<Option<ThreadId>, ()>,
-        /// The time since then.
-        time: Duration,
-    },
-    Nobody {
-        /// The switch that took it from the last thread.
-        since: Row,
-    },
-    Thread {
-        active: Active<ThreadId>,
-        /// The switch that gave it to the thread.
-        since: Row,
-    },
-}
-
-impl Default for Running {
-    fn default() -> Self {
-        Self::Unknown {
-            named: Ok(None),
-            time: Duration(0),
-        }
-    }
-}
-
-/// State of a processor.
-#[derive(Clone, Debug, Default)]
-struct Processor {
-    /// The time of its first event; before that its state is unknown.
-    first: Option<Time>,
-    /// The time up to which it is charged; `None` before its first event.
-    charged: Option<Time>,
-    /// The time of its last event.
-    last: Option<Time>,
-    running: Running,
-    /// Whether events are missing between its last one and the next.
-    is_lost: bool,
-    /// Whether its events are past the window.
-    is_behind: bool,
-    interrupts: Vec<Active<Option<InterruptId>>>,
-    /// Time in interrupt handlers, and the number that began.
-    handlers: RunTime,
-    /// The threads that ran, each with the number of its runs and their time.
-    threads: BTreeMap<ThreadId, (u64, Duration)>,
-    nobody: Duration,
-    unknown: Duration,
-    /// Sum of all threads and interrupts that ran on it. Valid at the end.
-    all: RunTime,
-}
 
 /// A processor of a machine ([`StreamInfo::machine`]).
 type Place = (SpaceId, Cpu);
@@ -116,6 +45,8 @@ pub struct Schedule {
     threads: Vec<RunTime>,
     /// Indexed by [`InterruptId`].
     interrupts: Vec<RunTime>,
+    /// The processor on which each thread was last seen to run, indexed by [`ThreadId`].
+    last_on: Vec<Option<Place>>,
     /// Threads that are ready but do not run yet, and since when.
     ready: BTreeMap<ThreadId, Time>,
     /// The observed time span of each machine.
@@ -177,7 +108,7 @@ impl Schedule {
             RowKind::SwitchedIn | RowKind::SwitchedOut | RowKind::IsrEnter | RowKind::IsrExit
                 if self.is_of_cpu(row.cpu()) =>
             {
-                self.change(row, machine);
+                self.change(info, row, machine);
             }
             RowKind::Rare => match event.event.map(|event| &event.kind) {
                 Some(EventKind::Ready { thread }) if !self.runs(*thread) => {
@@ -200,7 +131,8 @@ impl Schedule {
     pub fn latest_switches(&self) -> impl Iterator<Item = Row> {
         let processors = self.processors.values();
         processors.filter_map(|processor| match processor.running {
-            Running::Nobody { since } | Running::Thread { since, .. } => Some(since),
+            Running::Nobody { since } => Some(since),
+            Running::Thread { since, until, .. } => until.is_none().then_some(since),
             Running::Unknown { .. } => None,
         })
     }
@@ -379,8 +311,14 @@ impl Schedule {
         self.has_interrupts
     }
 
-    fn change(&mut self, row: &Row, machine: SpaceId) {
+    fn change(&mut self, info: &TraceInfo, row: &Row, machine: SpaceId) {
         let place = (machine, row.cpu().unwrap_or(UNKNOWN));
+        if row.kind == RowKind::SwitchedIn
+            && let Some(thread) = row.thread()
+            && !is_shared(info, thread)
+        {
+            self.take_from_others(thread, place, row.time);
+        }
         let processor = self.processors.entry(place).or_default();
         processor.go_on(row.time, self.window, &mut self.interrupts);
         if row.kind == RowKind::SwitchedOut && processor.runs_another(row.thread()) {
@@ -404,6 +342,7 @@ impl Schedule {
                 processor.running = Running::Thread {
                     active: Active::new(id, within),
                     since: *row,
+                    until: None,
                 };
                 let wait = self.ready.remove(&id);
                 if within {
@@ -470,7 +409,11 @@ impl Schedule {
             && let Some(thread) = row.thread()
         {
             *named = match *named {
-                Ok(None) => Ok(Some(thread)),
+                Ok(None) => {
+                    let last_on = place_of(&mut self.last_on, thread);
+                    last_on.get_or_insert((machine, cpu));
+                    Ok(Some(thread))
+                }
                 Ok(Some(known)) if known == thread => Ok(Some(known)),
                 _ => Err(()),
             };
@@ -483,9 +426,26 @@ impl Schedule {
 
     /// Whether a thread has a processor.
     fn runs(&self, thread: ThreadId) -> bool {
-        let mut processors = self.processors.values();
-        processors
-            .any(|it| matches!(it.running, Running::Thread { active, .. } if active.id == thread))
+        let place = self.last_on.get(thread.0 as usize).copied().flatten();
+        let processor = place.and_then(|place| self.processors.get(&place));
+        processor.is_some_and(|it| it.has(thread))
+    }
+
+    /// Handles a switch to a thread. If it has another processor, its time there ends: the switch from it comes later,
+    /// because the processors' clocks differ, or is missing.
+    fn take_from_others(&mut self, thread: ThreadId, place: Place, time: Time) {
+        let before = place_of(&mut self.last_on, thread).replace(place);
+        if let Some(before) = before.filter(|before| *before != place)
+            && let Some(processor) = self.processors.get_mut(&before)
+        {
+            processor.go_on(time, self.window, &mut self.interrupts);
+            processor.lose_thread(
+                thread,
+                time,
+                self.window,
+                (&mut self.interrupts, &mut self.threads),
+            );
+        }
     }
 
     /// Handles missing events after the last one, of one processor or of all of a machine: until the next event it is
@@ -506,105 +466,20 @@ impl Schedule {
     }
 }
 
-impl Processor {
-    /// Ends a gap at the next event: the time up to it was in the gap.
-    fn go_on(&mut self, now: Time, window: Window, interrupts: &mut Vec<RunTime>) {
-        if std::mem::take(&mut self.is_lost) {
-            self.charge(now, window, interrupts);
-            self.forget();
-        }
-    }
+/// Whether a thread may have several processors at a time: some sources have one idle thread for all, Linux's with the
+/// number 0.
+fn is_shared(info: &TraceInfo, thread: ThreadId) -> bool {
+    let known = info.identities.threads().get(thread.0 as usize);
+    known.is_some_and(|it| it.tid == Tid(0)) || info.identities.is_idle(thread)
+}
 
-    /// Handles missing events after its last one: until the next event it is unknown what runs.
-    fn lose(&mut self, window: Window, interrupts: &mut Vec<RunTime>, threads: &mut Vec<RunTime>) {
-        if let Some(last) = self.last {
-            self.charge(last, window, interrupts);
-        }
-        self.interrupts.clear();
-        self.stay_open();
-        self.leave(None, threads);
-        self.running = Running::default();
-        self.is_lost = true;
+/// The entry of a thread in a list of processors, which grows as needed.
+fn place_of(list: &mut Vec<Option<Place>>, thread: ThreadId) -> &mut Option<Place> {
+    let index = thread.0 as usize;
+    if list.len() <= index {
+        list.resize(index + 1, None);
     }
-
-    /// Whether it is known to run a thread other than `thread`.
-    fn runs_another(&self, thread: Option<ThreadId>) -> bool {
-        match (&self.running, thread) {
-            (Running::Thread { active, .. }, Some(thread)) => active.id != thread,
-            _ => false,
-        }
-    }
-
-    /// Charges the time up to `now`.
-    fn charge(&mut self, now: Time, window: Window, interrupts: &mut Vec<RunTime>) {
-        let from = self.charged;
-        // Where the clock steps back, time that was charged is not charged again.
-        self.charged = Some(from.map_or(now, |from| from.max(now)));
-        let Some(from) = from.map(|from| from.max(window.begin)) else {
-            return;
-        };
-        let time = now.since(from).unwrap_or_default();
-        if let Some(top) = self.interrupts.last_mut() {
-            top.ran += time;
-            self.handlers.run += time;
-            if let Some(id) = top.id {
-                entry(interrupts, id.0).run += time;
-            }
-            return;
-        }
-        match &mut self.running {
-            Running::Nobody { .. } => self.nobody += time,
-            Running::Thread { active, .. } => active.ran += time,
-            Running::Unknown { time: unknown, .. } => *unknown += time,
-        }
-    }
-
-    /// Marks the end of the running thread as unseen.
-    fn stay_open(&mut self) {
-        if let Running::Thread { active, .. } = &mut self.running {
-            active.whole = false;
-        }
-    }
-
-    /// Ends the running thread; `thread` is the one that the trace records, if any.
-    fn leave(&mut self, thread: Option<ThreadId>, threads: &mut Vec<RunTime>) {
-        let ended = match std::mem::take(&mut self.running) {
-            Running::Nobody { .. } => return,
-            Running::Thread { active, .. } => active,
-            Running::Unknown { named, time } => {
-                let known = match (named, thread) {
-                    (Ok(named), None) => named,
-                    (Ok(named), Some(thread)) => {
-                        named.is_none_or(|it| it == thread).then_some(thread)
-                    }
-                    (Err(()), _) => None,
-                };
-                let Some(id) = known else {
-                    self.unknown += time;
-                    return;
-                };
-                Active {
-                    id,
-                    ran: time,
-                    whole: false,
-                }
-            }
-        };
-        self.threads.entry(ended.id).or_default().1 += ended.ran;
-        let run = entry(threads, ended.id.0);
-        run.run += ended.ran;
-        if ended.whole {
-            run.end(ended.ran);
-        }
-    }
-
-    /// Counts the time since the owner became unknown as unknown.
-    fn forget(&mut self) {
-        if let Running::Unknown { named, time } = &mut self.running {
-            self.unknown += std::mem::take(time);
-            *named = Ok(None);
-        }
-    }
+    &mut list[index]
 }
 
 /// The entry of a table, which grows as needed.

@@ -221,6 +221,14 @@ pub struct InputArgs {
     /// Names of the events that are shown with their fields.
     #[arg(skip)]
     pub events: kymo_event::Choice,
+
+    /// Fields that these must have, by path.
+    #[arg(skip)]
+    pub fields: Vec<String>,
+
+    /// Whether names and fields serve to choose events alone.
+    #[arg(skip)]
+    pub only_to_choose: bool,
 }
 
 impl InputArgs {
@@ -236,6 +244,8 @@ impl InputArgs {
             ctf: CtfArgs::default(),
             as_it_comes: false,
             events: kymo_event::Choice::default(),
+            fields: Vec::new(),
+            only_to_choose: false,
         }
     }
 }

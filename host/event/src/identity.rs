@@ -185,7 +185,7 @@ pub struct News {
     functions: Vec<Function>,
     threads: Vec<Thread>,
     interrupts: Vec<Interrupt>,
-    thread_names: Vec<(ThreadId, Box<str>)>,
+    thread_names: Vec<(ThreadId, Option<Box<str>>)>,
     thread_abouts: Vec<(ThreadId, Option<i64>, Option<Stack>)>,
     followed: Vec<ThreadId>,
     interrupt_names: Vec<(InterruptId, Box<str>)>,
@@ -536,9 +536,10 @@ impl Identities {
                 Change::Space(id) => {
                     spaces.insert(id.0);
                 }
-                Change::ThreadName(id) => news
-                    .thread_names
-                    .extend(self.thread_name(id).map(|name| (id, name.into()))),
+                Change::ThreadName(id) => {
+                    let name = self.thread_name(id).map(Box::from);
+                    news.thread_names.push((id, name));
+                }
                 Change::ThreadAbout(id) => {
                     let thread = self.threads.get(id.0 as usize);
                     let about = thread.map(|thread| (id, thread.priority, thread.stack));
@@ -583,7 +584,7 @@ impl Identities {
         self.interrupts.extend(news.interrupts);
         for (id, name) in news.thread_names {
             if let Some(thread) = self.threads.get_mut(id.0 as usize) {
-                thread.name = Some(name);
+                thread.name = name;
             }
             self.renamed += 1;
             self.change(Change::ThreadName(id));

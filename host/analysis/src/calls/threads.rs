@@ -38,7 +38,7 @@ impl Calls {
             self.leave(cpu, before, time, false, out);
             self.cpus[cpu].crossed = Some(before);
         }
-        let mut unseen = None;
+        let (mut unseen, mut moved_from) = (None, None);
         if let Some(elsewhere) = elsewhere {
             let from = &mut self.cpus[elsewhere];
             if let Some(last) = from.last
@@ -51,18 +51,21 @@ impl Calls {
                     recorded,
                 });
                 unseen = Some(last).filter(|last| *last < time && self.has_switches);
-                let (cpus, tracks) = (&self.cpus, &self.tracks);
-                self.moves.retain(|from| {
-                    let moved = cpus[*from].moved;
-                    let is_open = moved
-                        .is_some_and(|it| it.at == time || tracks[it.track].came_unseen(it.at));
-                    *from != elsewhere && is_open
-                });
-                self.moves.push(elsewhere);
+                moved_from = Some(elsewhere).filter(|_| last < time);
             }
             // CPU states that the other processor's streams remember become invalid.
             self.epoch += 1;
             self.leave(elsewhere, track, time, false, out);
+        }
+        let turn = &self.tracks[track].turn;
+        if turn.began(time) {
+            moved_from = moved_from.or(turn.moved_from);
+        }
+        let before = turn.unseen;
+        match self.tracks[track].came_unseen(time) {
+            // It moves on within the tick in which it came: whether it left the first processor is still open.
+            true => unseen = before,
+            false => self.tracks[track].doubt_unseen(),
         }
         self.cpus[cpu].thread = Some(track);
         self.cpus[cpu].left = None;
@@ -76,6 +79,7 @@ impl Calls {
         }
         self.put_on(cpu, track, time);
         self.tracks[track].turn.unseen = unseen;
+        self.tracks[track].turn.moved_from = moved_from;
         self.state(cpu, track, time, true, recorded, out);
     }
 
@@ -123,13 +127,10 @@ impl Calls {
 
     /// The processor from which a thread has moved at `time`, or before and unseen, if its time there is not charged.
     fn mover(&self, track: usize, time: Time) -> Option<usize> {
-        self.moves.iter().copied().find(|from| {
-            let moved = self.cpus[*from].moved;
-            moved.is_some_and(|it| {
-                let is_it = it.at == time || self.tracks[track].came_unseen(it.at);
-                it.track == track && is_it && it.since < it.at
-            })
-        })
+        let from = self.tracks[track].turn.moved_from?;
+        let moved = self.cpus[from].moved?;
+        let is_it = moved.at == time || self.tracks[track].came_unseen(moved.at);
+        (moved.track == track && is_it && moved.since < moved.at).then_some(from)
     }
 
     /// Charges a thread that moved at `time` for its time on its earlier processor before a call ends, and puts its

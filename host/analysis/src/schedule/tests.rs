@@ -356,3 +356,68 @@ fn what_runs_where_a_switch_is_missing_is_not_known() {
     assert_eq!(schedule.unknown(), Duration(40 + 80));
     assert_eq!(schedule.idle(), Some(Duration(10)));
 }
+
+fn row_on(cpu: u32, kind: RowKind, time: i64, thread: u32) -> Row {
+    Row::new(kind, Time(time), STREAM).at(Some(Cpu(cpu)), Some(ThreadId(thread)))
+}
+
+/// The clocks of the processors differ: the switch from the thread comes behind the switch to it, or not at all. A thread
+/// has one processor at a time.
+#[test]
+fn a_thread_has_no_more_time_than_passes() {
+    for comes in [true, false] {
+        let mut batch = Batch::default();
+        batch.push(row_on(1, RowKind::SwitchedIn, 0, 1));
+        batch.push(row_on(0, RowKind::SwitchedIn, 1_000, 1));
+        if comes {
+            batch.push(row_on(1, RowKind::SwitchedOut, 1_040, 1));
+        }
+        batch.push(row_on(1, RowKind::SwitchedIn, 1_100, 2));
+        batch.push(row_on(1, RowKind::SwitchedOut, 1_500, 2));
+        batch.push(row_on(0, RowKind::SwitchedOut, 2_000, 1));
+        let schedule = schedule(Window::default(), &batch);
+        let one = schedule.thread(ThreadId(1)).unwrap();
+        assert_eq!((one.run, one.count), (Duration(2_000), 2));
+        let two = schedule.thread(ThreadId(2)).unwrap();
+        assert_eq!(two.run, Duration(400));
+        // What the processor did up to its own switch is not known.
+        let unknown = if comes { 40 } else { 100 };
+        assert_eq!(schedule.unknown(), Duration(1_000 + unknown));
+        let cpus = schedule.cpus();
+        let sums = cpus.map(|(_, _, it)| (it.run + it.idle.unwrap() + it.unknown).0);
+        assert_eq!(sums.collect::<Vec<_>>(), [2_000, 2_000]);
+    }
+}
+
+/// Before its first switch a processor has the thread that its events name, until that is switched in elsewhere.
+#[test]
+fn a_thread_that_events_name_has_no_more_time_than_passes() {
+    let mut batch = Batch::default();
+    batch.push(row_on(1, RowKind::Enter, 0, 1));
+    batch.push(row_on(0, RowKind::SwitchedIn, 1_000, 1));
+    batch.push(row_on(1, RowKind::SwitchedIn, 1_500, 2));
+    batch.push(row_on(0, RowKind::SwitchedOut, 2_000, 1));
+    let schedule = schedule(Window::default(), &batch);
+    let one = schedule.thread(ThreadId(1)).unwrap();
+    assert_eq!(one.run, Duration(2_000));
+    assert_eq!(schedule.unknown(), Duration(500 + 1_000));
+}
+
+/// Some sources have one idle thread for all processors: it runs on several at a time.
+#[test]
+fn an_idle_thread_of_all_processors_is_idle_on_each() {
+    let mut info = TraceInfo::default();
+    let space = info.identities.add_space(kymo_event::Space::default());
+    let idle = info.identities.thread(space, Tid(5));
+    info.identities.name_thread(idle, "idle");
+    let mut batch = Batch::default();
+    batch.push(row_on(1, RowKind::SwitchedIn, 0, idle.0));
+    batch.push(row_on(0, RowKind::SwitchedIn, 0, idle.0));
+    batch.push(row_on(0, RowKind::SwitchedOut, 100, idle.0));
+    batch.push(row_on(1, RowKind::SwitchedOut, 100, idle.0));
+    let mut schedule = Schedule::new(Window::default());
+    schedule.batch(&info, &batch);
+    schedule.finish(&info);
+    let (idle, unknown) = (schedule.idle(), schedule.unknown());
+    assert_eq!((idle, unknown), (Some(Duration(200)), Duration(0)));
+}

@@ -300,7 +300,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if args.initcalls {
         wanted = wanted.max(Wanted::Details);
     }
-    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    // Initcalls are events with fields.
+    let input = match args.initcalls {
+        true => args.input.clone(),
+        false => args.filter.reading(&args.input, true),
+    };
+    let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;

@@ -11,11 +11,11 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::event::{Packet, PacketInfo};
-use super::ring::HEAD;
-use super::stream::{Message, StreamReader};
+use super::stream::StreamReader;
 use super::trace::{Source, Trace};
 use crate::metadata::{Metadata, StreamClass};
 
@@ -47,13 +47,22 @@ type Stated = (u64, Option<u64>, Option<u64>);
 
 /// The packets of a trace by stream and number.
 #[derive(Default)]
-struct Packets(BTreeMap<(Key, u64), Stated>, ByBegin);
+struct Packets {
+    known: BTreeMap<(Key, u64), Known>,
+    /// Whether the begin of a packet stands for its number.
+    by_begin: bool,
+}
 
-/// Whether the begin of a packet stands for its number.
-type ByBegin = bool;
+/// What a packet states, and where it is: its file, its offset and its bytes.
+struct Known {
+    stated: Stated,
+    file: Arc<Source>,
+    at: u64,
+    bytes: Option<u64>,
+}
 
-/// Number of packets that are compared byte by byte.
-const COMPARED: usize = 64;
+/// Number of bytes that are compared at once.
+const AT_ONCE: usize = 64 << 10;
 
 impl Packets {
     /// The packets of a trace; `None` if one of them does not state which it is or when it began, or numbers do not
@@ -63,51 +72,111 @@ impl Packets {
     }
 
     fn identified(trace: &Trace, by_begin: bool) -> Option<Self> {
-        let mut packets = Self(BTreeMap::new(), by_begin);
+        let mut known = BTreeMap::new();
         for (_, source) in &trace.streams {
-            for (_, packet) in trace.heads(source) {
+            let file = Arc::new(source.clone());
+            for (at, packet) in trace.heads(source) {
                 let (key, number) = identity(&packet, by_begin)?;
-                let stated = (packet.begin_ticks?, packet.end_ticks, packet.size);
-                packets.0.insert((key, number), stated);
+                let packet = Known {
+                    stated: (packet.begin_ticks?, packet.end_ticks, packet.size),
+                    file: Arc::clone(&file),
+                    at,
+                    bytes: packet.size.map(|bits| bits / 8),
+                };
+                known.insert((key, number), packet);
             }
         }
+        let packets = Self { known, by_begin };
         packets.is_in_order().then_some(packets)
     }
 
     fn is_in_order(&self) -> bool {
-        let mut pairs = self.0.iter().zip(self.0.iter().skip(1));
-        pairs.all(|(((one, _), before), ((other, _), behind))| {
-            let end = match self.1 {
-                true => before.1,
-                false => Some(before.0),
-            };
-            one != other || end.is_some_and(|end| end <= behind.0)
-        })
+        let mut pairs = self.known.iter().zip(self.known.iter().skip(1));
+        pairs.all(|(before, behind)| self.follow(before, behind))
+    }
+
+    /// Whether the time of two packets follows their numbers, if they are of one stream.
+    fn follow(
+        &self,
+        ((one, _), before): (&(Key, u64), &Known),
+        ((other, _), behind): (&(Key, u64), &Known),
+    ) -> bool {
+        let end = match self.by_begin {
+            true => before.stated.1,
+            false => Some(before.stated.0),
+        };
+        one != other || end.is_some_and(|end| end <= behind.stated.0)
     }
 
     /// Adds those of another trace, unless they contradict each other: a number stands for two packets, numbers do not
-    /// follow the time, or no stream is in both.
-    fn join(&mut self, other: &Self) -> bool {
-        if self.1 != other.1 {
+    /// follow the time, or no stream is in both. Packets without numbers must be the same, too, byte by byte.
+    fn join(&mut self, other: &mut Self) -> bool {
+        if self.by_begin != other.by_begin {
             return false;
         }
-        let contradicts = |(at, stated)| self.0.get(at).is_some_and(|known| known != stated);
-        if other.0.iter().any(contradicts) {
+        let contradicts = |(at, it): (&_, &Known)| {
+            let known = self.known.get(at);
+            known.is_some_and(|known| known.stated != it.stated)
+        };
+        if other.known.iter().any(contradicts) {
             return false;
         }
-        let mut keys = other.0.keys().map(|(key, _)| *key);
-        let is_known = |key| self.0.range((key, 0)..=(key, u64::MAX)).next().is_some();
-        if !(self.0.is_empty() || other.0.is_empty() || keys.any(is_known)) {
+        let mut keys = other.known.keys().map(|(key, _)| *key);
+        let is_known = |key| {
+            let mut of_stream = self.known.range((key, 0)..=(key, u64::MAX));
+            of_stream.next().is_some()
+        };
+        if !(self.known.is_empty() || other.known.is_empty() || keys.any(is_known)) {
             return false;
         }
-        let mut both = Self(self.0.clone(), self.1);
-        both.0
-            .extend(other.0.iter().map(|(at, stated)| (*at, *stated)));
-        let fits = both.is_in_order();
-        if fits {
-            *self = both;
+        let fits = |new: (&(Key, u64), &Known)| {
+            let before = self.known.range(..new.0).next_back();
+            let behind = self.known.range((Excluded(new.0), Unbounded)).next();
+            before.is_none_or(|before| self.follow(before, new))
+                && behind.is_none_or(|behind| self.follow(new, behind))
+        };
+        if !other.known.iter().all(fits) || self.by_begin && !self.has_common(other) {
+            return false;
         }
-        fits
+        for (at, packet) in std::mem::take(&mut other.known) {
+            self.known.entry(at).or_insert(packet);
+        }
+        true
+    }
+
+    /// Whether two traces have packets in common whose bytes are the same, and none whose bytes differ.
+    fn has_common(&self, other: &Self) -> bool {
+        let common = other.known.iter();
+        let common = common.filter_map(|(at, it)| Some((it, self.known.get(at)?)));
+        let mut equal = 0;
+        for (one, other) in common {
+            match one.is_same(other) {
+                Some(true) => equal += 1,
+                Some(false) => return false,
+                None => {}
+            }
+        }
+        equal > 0
+    }
+}
+
+impl Known {
+    /// Whether the bytes of two packets are the same; `None` if one of them is cut, which shows nothing.
+    fn is_same(&self, other: &Self) -> Option<bool> {
+        let open = |it: &Self| Some(it.file.open_at(it.at).ok()?.take(it.bytes?));
+        let (mut one, mut two) = (open(self)?, open(other)?);
+        let (mut left, mut is_same) = (self.bytes?.max(other.bytes?), true);
+        let mut bytes = [vec![0; AT_ONCE], vec![0; AT_ONCE]];
+        let [of_one, of_two] = &mut bytes;
+        while left > 0 {
+            let count = usize::try_from(left).unwrap_or(AT_ONCE).min(AT_ONCE);
+            let (of_one, of_two) = (of_one.get_mut(..count)?, of_two.get_mut(..count)?);
+            one.read_exact(of_one).ok()?;
+            two.read_exact(of_two).ok()?;
+            is_same &= of_one == of_two;
+            left -= count as u64;
+        }
+        Some(is_same)
     }
 }
 
@@ -119,19 +188,19 @@ impl Trace {
     pub fn joined(traces: Vec<Self>) -> Vec<Self> {
         let mut joined: Vec<(Self, OnceCell<Option<Packets>>)> = Vec::new();
         'traces: for trace in traces {
-            let packets = OnceCell::new();
+            let mut packets = OnceCell::new();
             for (other, of_other) in &mut joined {
                 let (one, two) = (trace.metadata(), other.metadata());
                 if !contains(one, two) && !contains(two, one) {
                     continue;
                 }
                 of_other.get_or_init(|| Packets::of(other));
-                let packets = packets.get_or_init(|| Packets::of(&trace));
+                packets.get_or_init(|| Packets::of(&trace));
+                let packets = packets.get_mut().and_then(Option::as_mut);
                 if let (Some(Some(all)), Some(packets)) = (of_other.get_mut(), packets)
-                    && (!packets.1 || have_common(other, &trace))
                     && all.join(packets)
                 {
-                    other.by_begin = packets.1;
+                    other.by_begin = all.by_begin;
                     other.take(trace);
                     continue 'traces;
                 }
@@ -245,15 +314,7 @@ impl Trace {
         &'s self,
         source: &'s Source,
     ) -> impl Iterator<Item = (u64, PacketInfo)> + 's {
-        let length = source.length().unwrap_or(0);
-        let mut next = Some(0);
-        std::iter::from_fn(move || {
-            let at = next.take().filter(|at| *at < length)?;
-            let packet = self.packet_at(source, at)?;
-            let bytes = packet.size.map(|bits| bits / 8).filter(|bytes| *bytes > 0);
-            next = bytes.and_then(|bytes| at.checked_add(bytes));
-            Some((at, packet))
-        })
+        StreamReader::heads(self.plan(), source)
     }
 
     /// What the packet at an offset states about itself.
@@ -268,51 +329,8 @@ impl Trace {
         at: u64,
         read: impl FnOnce(Packet<'_>) -> T,
     ) -> Option<T> {
-        let input = source.open_at(at).ok()?;
-        let mut reader = StreamReader::with_chunk(Arc::clone(self.plan()), input, HEAD);
-        loop {
-            match reader.next_message().ok()?? {
-                Message::Gap(_) => {}
-                Message::Packet(packet) => return Some(read(packet)),
-                Message::Event(_) => return None,
-            }
-        }
+        StreamReader::head_at(self.plan(), source, at, read)
     }
-}
-
-/// Whether two traces have packets in common whose bytes are the same, and none whose bytes differ.
-fn have_common(one: &Trace, other: &Trace) -> bool {
-    let packets = |trace: &Trace| {
-        let mut packets = BTreeMap::new();
-        for (index, (_, source)) in trace.streams.iter().enumerate() {
-            for (at, packet) in trace.heads(source) {
-                if let (Some(identity), Some(bits)) = (identity(&packet, true), packet.size) {
-                    packets.insert(identity, (index, at, bits / 8));
-                }
-            }
-        }
-        packets
-    };
-    let bytes = |trace: &Trace, (index, at, length): (usize, u64, u64)| {
-        let (_, source) = trace.streams.get(index)?;
-        let mut bytes = Vec::new();
-        let input = source.open_at(at).ok()?;
-        input.take(length).read_to_end(&mut bytes).ok()?;
-        // One that is cut shows nothing.
-        (bytes.len() as u64 == length).then_some(bytes)
-    };
-    let of_other = packets(other);
-    let common = packets(one).into_iter();
-    let common = common.filter_map(|(key, place)| Some((place, *of_other.get(&key)?)));
-    let mut equal = 0;
-    for (place, place_in_other) in common.take(COMPARED) {
-        match (bytes(one, place), bytes(other, place_in_other)) {
-            (Some(one), Some(other)) if one == other => equal += 1,
-            (Some(_), Some(_)) => return false,
-            _ => {}
-        }
-    }
-    equal > 0
 }
 
 /// The directory that two paths have in common.

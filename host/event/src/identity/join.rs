@@ -157,7 +157,10 @@ impl Identities {
             });
         }
         for (id, name) in news.thread_names {
-            self.name_thread(numbers.thread(id), &name);
+            match name {
+                Some(name) => self.name_thread(numbers.thread(id), &name),
+                None => self.unname_thread(numbers.thread(id)),
+            }
         }
         for (id, priority, stack) in news.thread_abouts {
             let id = numbers.thread(id);

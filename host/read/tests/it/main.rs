@@ -27,6 +27,7 @@ mod mapping;
 mod moving;
 mod native;
 mod recorder;
+mod reused_pids;
 mod reused_threads;
 mod rows;
 mod rtems_record;

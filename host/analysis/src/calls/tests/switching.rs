@@ -253,6 +253,23 @@ fn a_missing_exit_is_certain_up_to_the_thread_s_last_switch_alone() {
     assert_eq!(trace.ends_of_calls(), ends);
 }
 
+/// The calls that it was made in were certain up to its begin.
+#[test]
+fn a_missing_exit_leaves_certain_what_was_before_its_call() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(5, A);
+    trace.enter(1_000, B);
+    trace.push(1_030, EventKind::SwitchedOut);
+    trace.push(1_040, EventKind::SwitchedIn);
+    trace.push(1_050, EventKind::SwitchedOut);
+    trace.cpu(0).push(1_100, EventKind::SwitchedIn);
+    let ago = Duration(120);
+    trace.push(1_120, EventKind::Gap(Gap::MissingExit { ago }));
+    trace.exit(1_200, A);
+    let sure = |of| trace.profile.row(Callee::Function(of)).map(|it| it.total);
+    assert_eq!((sure(A), sure(B)), (Some(Duration(995)), Some(Duration(0))));
+}
+
 /// The first processor can have other events of the thread at the time of the move.
 #[test]
 fn events_on_the_earlier_processor_in_the_tick_of_a_move_are_before_it() {
@@ -307,4 +324,41 @@ fn a_call_that_ends_in_the_tick_of_a_move_is_in_doubt() {
         "0 A0 0-110 110/15 doubtful",
     ];
     assert_eq!(printed, ends);
+}
+
+/// It moves once more in the same tick: the switch from the first processor is still missing.
+#[test]
+fn a_second_move_within_a_tick_keeps_the_doubt_of_the_first() {
+    for (is_out, back) in [(false, 1_000), (true, 1_000), (true, 1_005)] {
+        let mut trace = Trace::new();
+        trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+        trace.enter(10, B).exit(30, B);
+        trace.cpu(0).push(1_000, EventKind::SwitchedIn);
+        if is_out {
+            trace.push(1_000, EventKind::SwitchedOut);
+        }
+        trace.cpu(2).push(back, EventKind::SwitchedIn);
+        trace.enter(1_010, C).exit(1_015, C);
+        let end = 2 * SKEW.0.cast_signed();
+        trace.enter(end, C).exit(end + 10, C).exit(end + 20, A);
+        let sure = trace.profile.row(Callee::Function(A)).map(|it| it.total);
+        assert_eq!(sure, Some(Duration(30)), "{is_out} {back}");
+        let ends = trace.ends_of_calls();
+        let last = ends.last().cloned().unwrap_or_default();
+        assert!(last.ends_with("doubtful"), "{ends:?}");
+    }
+}
+
+/// The switch from the first processor comes late, behind both moves.
+#[test]
+fn a_second_move_within_a_tick_keeps_its_time() {
+    let mut trace = Trace::new();
+    trace.cpu(1).push(0, EventKind::SwitchedIn).enter(0, A);
+    trace.cpu(0).push(1_000, EventKind::SwitchedIn);
+    trace.cpu(2).push(1_000, EventKind::SwitchedIn);
+    trace.cpu(1).push(1_000, EventKind::SwitchedOut);
+    trace.cpu(0).push(1_000, EventKind::SwitchedOut);
+    trace.cpu(2).enter(1_010, C).exit(1_015, C).exit(1_100, A);
+    let ends = ["0 C0 1010-1015 5/5", "0 A0 0-1100 1100/1095"];
+    assert_eq!(trace.ends_of_calls(), ends);
 }

@@ -35,6 +35,8 @@ pub(in crate::calls) struct Turn {
     before: Option<Time>,
     /// The time of the last event of the thread's earlier processor, if the thread was not seen to leave that.
     pub unseen: Option<Time>,
+    /// The processor (as an index of cpus) from which it came without having been seen to leave it.
+    pub moved_from: Option<usize>,
 }
 
 impl Turn {
@@ -60,8 +62,13 @@ impl Track {
         self.turn = Turn {
             since: Some(time),
             ran: self.ran,
-            before: self.turn.since,
+            // A period that ends in the tick of its begin is none.
+            before: match self.turn.began(time) {
+                true => self.turn.before,
+                false => self.turn.since,
+            },
             unseen: None,
+            moved_from: None,
         };
     }
 
@@ -97,10 +104,14 @@ impl Track {
             return false;
         };
         // Before that it had a processor without missing events. The run time at the end of earlier periods is not
-        // kept.
+        // kept, but that at the begin of each open call.
         let until = match self.turn.before.is_none_or(|before| before < from) {
             true => self.turn.ran,
-            false => i64::MIN,
+            false => {
+                let before = self.frames.partition_point(|frame| frame.begin <= from);
+                let last = before.checked_sub(1).and_then(|last| self.frames.get(last));
+                last.map_or(i64::MIN, |frame| frame.ran)
+            }
         };
         for lost in &mut self.lost {
             lost.seen = None;

@@ -76,7 +76,7 @@ pub(super) struct Output {
     /// Cache of recent functions, by address.
     recent: Vec<(u64, FunctionId)>,
     tasks: Tasks,
-    /// Names of tasks that have not occurred yet.
+    /// Names of tasks in the list of the trace: of those that had their pids last.
     comms: HashMap<i32, String>,
     pub(super) processes: Processes,
     pub(super) reused: Threads,
@@ -94,6 +94,8 @@ pub(super) struct Output {
 #[derive(Debug, Default)]
 struct Tasks {
     threads: HashMap<i32, ThreadId>,
+    /// Threads whose names are in records.
+    stated: Vec<bool>,
     /// Task that runs on each CPU, as far as it is known from records: those of idle tasks name no thread.
     running: Vec<Option<i32>>,
     /// Incomplete switches, and the rows after them.
@@ -252,8 +254,8 @@ impl Output {
         let space = self.processes.space(pid, self.space, identities);
         let thread = identities.thread(space, Tid(u64::from(pid.unsigned_abs())));
         self.tasks.threads.insert(pid, thread);
-        if let Some(comm) = self.comms.remove(&pid) {
-            identities.name_thread(thread, &comm);
+        if let Some(comm) = self.comms.get(&pid) {
+            identities.name_thread(thread, comm);
         }
         Some(thread)
     }

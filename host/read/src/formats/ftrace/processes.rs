@@ -1,6 +1,6 @@
 //! Processes of tasks, from the thread groups in a trace.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use kymo_event::{Identities, Space, SpaceId, SpaceKind};
 
@@ -12,6 +12,8 @@ const MOST: usize = 1 << 22;
 pub(super) struct Processes {
     /// Thread groups by task.
     groups: HashMap<i32, i32>,
+    /// Thread groups of later tasks with the pids of earlier ones, in order.
+    later: HashMap<i32, VecDeque<i32>>,
     /// Spaces by thread group.
     spaces: HashMap<i32, SpaceId>,
 }
@@ -24,6 +26,36 @@ impl Processes {
         }
     }
 
+    /// Sets the thread groups of the tasks that have a pid one after another.
+    pub(super) fn add_all(&mut self, pid: i32, mut groups: VecDeque<i32>) {
+        if let Some(first) = groups.pop_front() {
+            self.add(pid, first);
+            if !groups.is_empty() {
+                self.later.insert(pid, groups);
+            }
+        }
+    }
+
+    /// Handles another task with the pid of an earlier one, in `group` if that is known.
+    pub(super) fn reused(&mut self, pid: i32, group: Option<i32>) {
+        let later = self.later.get_mut(&pid);
+        let next = later.as_ref().and_then(|later| later.front().copied());
+        let group = group.or(next);
+        if let Some(later) = later.filter(|_| group == next) {
+            later.pop_front();
+        }
+        if let Some(group) = group {
+            self.add(pid, group);
+        }
+        // No pid is that of another task before all of the group that it names have ended.
+        self.spaces.remove(&pid);
+    }
+
+    /// Returns the thread group of a task.
+    pub(super) fn group(&self, pid: i32) -> Option<i32> {
+        self.groups.get(&pid).copied()
+    }
+
     /// Returns the space of a task's process, or the kernel's if the process is unknown.
     pub(super) fn space(
         &mut self,
@@ -34,7 +66,7 @@ impl Processes {
         let Some(group) = self.groups.get(&pid).copied() else {
             return kernel;
         };
-        if self.spaces.is_empty()
+        if !self.spaces.contains_key(&group)
             && let Some(space) = identities.space_mut(kernel).filter(|it| it.name.is_empty())
         {
             // There are other spaces now.

@@ -276,7 +276,7 @@ impl TextSource {
         if let Some(task) = event.task {
             if let Some(group) = event.group {
                 self.info.has_processes = true;
-                self.output.processes.add(task.pid, group);
+                self.grouped(task.pid, group);
             }
             self.met(task);
         }
@@ -507,6 +507,9 @@ impl Source for TextSource {
             self.output.end(batch);
             self.output.remark_cut(&mut self.info);
             self.remark_late();
+            if let Some(remark) = self.numbered_calls.remark() {
+                self.remark(&remark);
+            }
         }
         for row in batch.rows() {
             if let Some(stream) = self.info.streams.get_mut(row.stream.0 as usize) {

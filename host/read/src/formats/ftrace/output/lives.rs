@@ -5,21 +5,88 @@ use kymo_event::{Identities, ThreadId, Tid};
 use super::Output;
 
 impl Output {
-    /// Handles the creation of a task. Returns the earlier thread with its pid, if there was one.
+    /// Handles the creation of a task, in a thread group if that is known. Returns the earlier thread with its pid, if
+    /// there was one.
     pub(in crate::formats::ftrace) fn created(
         &mut self,
         pid: i32,
+        group: Option<i32>,
         identities: &mut Identities,
     ) -> Option<ThreadId> {
+        let is_first = !self.tasks.threads.contains_key(&pid);
+        if let Some(group) = group.filter(|_| is_first && self.processes.group(pid).is_none()) {
+            self.processes.add(pid, group);
+        }
         let earlier = self.thread(pid, identities)?;
         if !self.reused.has_been(earlier) {
             return None;
         }
+        self.reuse(pid, group, earlier, identities);
+        Some(earlier)
+    }
+
+    /// Handles the thread group of a task in the columns of a line. Returns the earlier thread with its pid, if that was
+    /// of another group: a task stays in its group.
+    pub(in crate::formats::ftrace) fn grouped(
+        &mut self,
+        pid: i32,
+        group: i32,
+        identities: &mut Identities,
+    ) -> Option<ThreadId> {
+        match self.processes.group(pid) {
+            Some(known) if known == group => return None,
+            Some(_) => {}
+            None => {
+                self.processes.add(pid, group);
+                return None;
+            }
+        }
+        let earlier = self.tasks.threads.get(&pid).copied();
+        match earlier {
+            Some(earlier) => self.reuse(pid, Some(group), earlier, identities),
+            None => self.processes.reused(pid, Some(group)),
+        }
+        earlier
+    }
+
+    /// Creates the thread that has the pid of an earlier one.
+    fn reuse(
+        &mut self,
+        pid: i32,
+        group: Option<i32>,
+        earlier: ThreadId,
+        identities: &mut Identities,
+    ) {
+        self.processes.reused(pid, group);
         let space = self.processes.space(pid, self.space, identities);
-        let thread = identities.new_thread(space, Tid(u64::from(pid.unsigned_abs())));
+        let tid = Tid(u64::from(pid.unsigned_abs()));
+        let thread = identities.new_thread_after(Some(earlier), space, tid);
         self.tasks.threads.insert(pid, thread);
         self.last_thread = (pid, Some(thread));
-        Some(earlier)
+        if let Some(comm) = self.comms.get(&pid) {
+            // The list has the last one's name.
+            if !self.is_stated(earlier) {
+                identities.unname_thread(earlier);
+            }
+            identities.name_thread(thread, comm);
+        }
+    }
+
+    /// Notes that a record states the name of a thread.
+    #[inline]
+    pub(in crate::formats::ftrace) fn stated(&mut self, thread: ThreadId) {
+        let place = thread.0 as usize;
+        if self.tasks.stated.len() <= place {
+            self.tasks.stated.resize(place + 1, false);
+        }
+        if let Some(stated) = self.tasks.stated.get_mut(place) {
+            *stated = true;
+        }
+    }
+
+    fn is_stated(&self, thread: ThreadId) -> bool {
+        let stated = self.tasks.stated.get(thread.0 as usize);
+        stated.copied().unwrap_or_default()
     }
 
     /// Handles the first wakeup of a task, whose creation may not be recorded. Returns the earlier thread with its pid,
@@ -31,7 +98,9 @@ impl Output {
     ) -> Option<ThreadId> {
         let known = self.thread(pid, identities)?;
         let is_other = self.reused.is_exiting(known) || self.reused.has_ended(known);
-        is_other.then(|| self.created(pid, identities)).flatten()
+        is_other
+            .then(|| self.created(pid, None, identities))
+            .flatten()
     }
 
     /// Handles a switch from one task to another. `is_dead` returns whether the first one's state says that it ends.
@@ -53,7 +122,9 @@ impl Output {
         }
         let next_thread = self.thread(next, identities)?;
         let is_other = self.reused.has_ended(next_thread);
-        is_other.then(|| self.created(next, identities)).flatten()
+        is_other
+            .then(|| self.created(next, None, identities))
+            .flatten()
     }
 
     /// Handles the exit of a task.

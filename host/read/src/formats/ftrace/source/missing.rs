@@ -84,7 +84,7 @@ impl Reader {
         info: &mut TraceInfo,
         batch: &mut Batch,
     ) {
-        let earlier = self.output.created(pid, &mut info.identities);
+        let earlier = self.output.created(pid, None, &mut info.identities);
         let thread = self.output.thread(pid, &mut info.identities);
         self.end_earlier(pid, earlier.or(thread), at, batch);
     }

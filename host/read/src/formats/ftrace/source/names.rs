@@ -28,6 +28,7 @@ impl Reader {
         let Some(thread) = self.output.thread(pid, &mut info.identities) else {
             return;
         };
+        self.output.stated(thread);
         let known = info.identities.thread_name(thread);
         if known.is_none_or(|known| known.as_bytes() != name) {
             let name = String::from_utf8_lossy(name).into_owned();
@@ -46,6 +47,7 @@ impl Reader {
         let Some(thread) = self.output.thread(pid, &mut info.identities) else {
             return;
         };
+        self.output.stated(thread);
         if name.is_empty() || info.identities.thread_name(thread) == Some(name) {
             return;
         }

@@ -63,7 +63,7 @@ impl TextSource {
             }
             Some(Scheduled::Wakeup(task)) => {
                 if name == "sched_wakeup_new" {
-                    self.created(task, true);
+                    self.woken(task);
                 }
                 if let Some(thread) = self.met(task) {
                     return self.rare(EventKind::Ready { thread }, name, body, at, batch);
@@ -84,7 +84,10 @@ impl TextSource {
                 };
                 if let Some(pid) = number(pid) {
                     let comm = text_of(comm).unwrap_or_default();
-                    self.created(Task { comm, pid }, false);
+                    let flags = at.pid.zip(text_of("clone_flags"));
+                    let group =
+                        flags.and_then(|(parent, flags)| self.group_of_new(pid, parent, flags));
+                    self.created(Task { comm, pid }, group);
                 }
             }
             "sched_process_exit" => {

@@ -1,18 +1,47 @@
 //! Creation and end of tasks, whose pids the kernel gives to later ones.
 
+use kymo_event::ThreadId;
 use kymo_ftrace::text::Task;
 
 use super::{Caller, TextSource};
 use crate::linux::{DEAD, is_dead};
 
 impl TextSource {
-    /// Handles the creation of a task, or its first wakeup (`is_woken`).
-    pub(super) fn created(&mut self, task: Task<'_>, is_woken: bool) {
+    /// Handles the thread group of a task in the columns of a line.
+    pub(super) fn grouped(&mut self, pid: i32, group: i32) {
         let identities = &mut self.info.identities;
-        let earlier = match is_woken {
-            true => self.output.woken(task.pid, identities),
-            false => self.output.created(task.pid, identities),
-        };
+        if self.output.grouped(pid, group, identities).is_some() {
+            self.forget_earlier(pid);
+        }
+    }
+
+    /// Returns the thread group of a task that another one creates with these flags.
+    pub(super) fn group_of_new(&self, pid: i32, parent: i32, flags: &str) -> Option<i32> {
+        /// `CLONE_THREAD` (Linux, `include/uapi/linux/sched.h`): the task is a thread of the one that creates it.
+        const THREAD: u64 = 0x1_0000;
+        let flags = flags.strip_prefix("0x").unwrap_or(flags);
+        let flags = u64::from_str_radix(flags.split_whitespace().next()?, 16).ok()?;
+        match flags & THREAD {
+            0 => Some(pid),
+            _ => self.output.processes.group(parent),
+        }
+        .filter(|_| self.info.has_processes)
+    }
+
+    /// Handles the creation of a task, in a thread group if that is known.
+    pub(super) fn created(&mut self, task: Task<'_>, group: Option<i32>) {
+        let identities = &mut self.info.identities;
+        let earlier = self.output.created(task.pid, group, identities);
+        self.begin(task, earlier);
+    }
+
+    /// Handles the first wakeup of a task.
+    pub(super) fn woken(&mut self, task: Task<'_>) {
+        let earlier = self.output.woken(task.pid, &mut self.info.identities);
+        self.begin(task, earlier);
+    }
+
+    fn begin(&mut self, task: Task<'_>, earlier: Option<ThreadId>) {
         if earlier.is_some() {
             self.forget_earlier(task.pid);
         }
