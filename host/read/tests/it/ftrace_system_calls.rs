@@ -14,9 +14,9 @@ const COMMON: &str = "format:\n\
 
 const NUMBER: &str = "\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\n";
 
-/// Writes raw pages of one CPU with these events: their tasks, their ids and the numbers of their calls. Formats of all
-/// events are there, as tracefs has them.
-fn tracefs(directory: &Path, events: &[(i32, u16, i64)]) {
+/// Writes raw pages of one CPU with these events: their ids and the numbers of their calls. Formats of all events are
+/// there, as tracefs has them.
+fn tracefs(directory: &Path, events: &[(u16, i64)]) {
     for (system, name, id) in [
         ("raw_syscalls", "sys_enter", 1),
         ("raw_syscalls", "sys_exit", 2),
@@ -38,12 +38,12 @@ fn tracefs(directory: &Path, events: &[(i32, u16, i64)]) {
     let mut time = 5_000_u64;
     for events in events.chunks(4080 / 20) {
         let mut data = Vec::new();
-        for (task, id, number) in events {
+        for (id, number) in events {
             // Four words, 1,000 ns behind the record before.
             data.extend((4_u32 | 1_000 << 5).to_le_bytes());
             data.extend(id.to_le_bytes());
             data.extend([0, 0]);
-            data.extend(task.to_le_bytes());
+            data.extend(7_i32.to_le_bytes());
             data.extend(number.to_le_bytes());
         }
         let mut page = time.to_le_bytes().to_vec();
@@ -58,16 +58,8 @@ fn tracefs(directory: &Path, events: &[(i32, u16, i64)]) {
     fs::write(cpu.join("trace_pipe_raw"), pages).unwrap();
 }
 
-/// The names of the calls' beginnings and ends in one task, and of other events.
+/// The names of the calls' beginnings and ends, and of other events.
 fn read(events: &[(u16, i64)]) -> Vec<String> {
-    let events: Vec<_> = events.iter().map(|it| (7, it.0, it.1)).collect();
-    let (names, remarks) = read_tasks(&events);
-    assert_eq!(remarks, [""; 0]);
-    names
-}
-
-/// The names of the calls' beginnings and ends, and of other events; and the remarks.
-fn read_tasks(events: &[(i32, u16, i64)]) -> (Vec<String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     tracefs(folder.path(), events);
     let options = OpenOptions {
@@ -82,15 +74,13 @@ fn read_tasks(events: &[(i32, u16, i64)]) -> (Vec<String>, Vec<String>) {
         let function = info.identities.function(function).unwrap();
         function.name.clone().unwrap().to_string()
     };
-    let names = events
-        .iter()
+    (events.iter())
         .map(|event| match event.kind {
             EventKind::Enter { function, .. } => format!(">{}", name(function)),
             EventKind::Exit { function } => format!("<{}", function.map_or_else(String::new, name)),
             _ => event.name.to_string(),
         })
-        .collect();
-    (names, info.remarks.clone())
+        .collect()
 }
 
 #[test]
@@ -163,38 +153,4 @@ fn names_that_come_late_are_those_of_calls() {
         ]
     );
     assert_eq!(last[4..], [">read", "sys_enter_read", "<read", "sys_exit"]);
-}
-
-/// A task of 32 bits has numbers alone, which are those of other calls in tasks of 64 bits.
-#[test]
-fn the_first_call_of_a_task_of_another_abi_is_not_named() {
-    let by = |task: i32, events: &[(u16, i64)]| -> Vec<_> {
-        events.iter().map(|it| (task, it.0, it.1)).collect()
-    };
-    let alone = [(1, 0), (2, 0)];
-    let numbered = [">system call 0", "<system call 0"];
-    for one in [
-        [(1, 0), (3, 0), (4, 0), (2, 0)],
-        [(3, 0), (1, 0), (2, 0), (4, 0)],
-    ] {
-        // The beginning of the trace shows it.
-        let (all, remarks) = read_tasks(&[by(7, &one), by(32, &alone), by(7, &alone)].concat());
-        assert_eq!(all[4..], [numbered, [">read", "<read"]].concat());
-        assert_eq!(remarks, [""; 0]);
-        // It begins behind what is looked at beforehand.
-        let many = one.repeat(5_010);
-        let (all, remarks) = read_tasks(&[by(7, &many), by(32, &alone), by(32, &alone)].concat());
-        let last = &all[all.len() - 4..];
-        match one[0].0 {
-            // The name may have come behind the number.
-            1 => {
-                assert_eq!(last, [">read", "<read", numbered[0], numbered[1]]);
-                assert!(remarks[0].starts_with("1 system calls of tasks"));
-            }
-            _ => {
-                assert_eq!(last, [numbered, numbered].concat());
-                assert_eq!(remarks, [""; 0]);
-            }
-        }
-    }
 }

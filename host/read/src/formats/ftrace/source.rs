@@ -108,11 +108,10 @@ impl DatSource {
             output.infer_no_switches();
         }
         let mut numbered_calls = NumberedCalls::default();
-        numbered_calls.learn_all(
-            &kinds.names,
-            |pid| Task::new(pid, 0),
-            |name| info.identities.function_named(output.space, name),
-        );
+        for (number, name) in &kinds.names.names {
+            let function = info.identities.function_named(output.space, name);
+            numbered_calls.learn(*number, function);
+        }
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.cpu_buffers() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
@@ -218,9 +217,6 @@ impl Source for DatSource {
             reader.output.give_held(true, batch);
             reader.output.end(batch);
             reader.output.remark_cut(info);
-            let remark = reader.numbered_calls.remark();
-            let remark = remark.filter(|it| !info.remarks.contains(it));
-            info.remarks.extend(remark);
         }
         Ok(!batch.is_empty())
     }
