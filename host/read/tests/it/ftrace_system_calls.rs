@@ -14,9 +14,9 @@ const COMMON: &str = "format:\n\
 
 const NUMBER: &str = "\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\n";
 
-/// Writes raw pages of one CPU with these events: their ids and the numbers of their calls. Formats of all events are
-/// there, as tracefs has them.
-fn tracefs(directory: &Path, events: &[(u16, i64)]) {
+/// Writes raw pages of one CPU with these events: their tasks, their ids and the numbers of their calls. Formats of all
+/// events are there, as tracefs has them.
+fn tracefs(directory: &Path, events: &[(i32, u16, i64)]) {
     for (system, name, id) in [
         ("raw_syscalls", "sys_enter", 1),
         ("raw_syscalls", "sys_exit", 2),
@@ -38,12 +38,12 @@ fn tracefs(directory: &Path, events: &[(u16, i64)]) {
     let mut time = 5_000_u64;
     for events in events.chunks(4080 / 20) {
         let mut data = Vec::new();
-        for (id, number) in events {
+        for (task, id, number) in events {
             // Four words, 1,000 ns behind the record before.
             data.extend((4_u32 | 1_000 << 5).to_le_bytes());
             data.extend(id.to_le_bytes());
             data.extend([0, 0]);
-            data.extend(7_i32.to_le_bytes());
+            data.extend(task.to_le_bytes());
             data.extend(number.to_le_bytes());
         }
         let mut page = time.to_le_bytes().to_vec();
@@ -58,8 +58,18 @@ fn tracefs(directory: &Path, events: &[(u16, i64)]) {
     fs::write(cpu.join("trace_pipe_raw"), pages).unwrap();
 }
 
-/// The names of the calls' beginnings and ends, and of other events.
+/// The names of the calls' beginnings and ends in one task, and of other events.
 fn read(events: &[(u16, i64)]) -> Vec<String> {
+    read_tasks(&by(7, events))
+}
+
+/// The events, of a task.
+fn by(task: i32, events: &[(u16, i64)]) -> Vec<(i32, u16, i64)> {
+    events.iter().map(|it| (task, it.0, it.1)).collect()
+}
+
+/// The names of the calls' beginnings and ends, and of other events.
+fn read_tasks(events: &[(i32, u16, i64)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     tracefs(folder.path(), events);
     let options = OpenOptions {
@@ -153,4 +163,32 @@ fn names_that_come_late_are_those_of_calls() {
         ]
     );
     assert_eq!(last[4..], [">read", "sys_enter_read", "<read", "sys_exit"]);
+}
+
+/// A task of 32 bits has numbers alone, which are those of other calls in tasks of 64 bits.
+#[test]
+fn the_first_call_of_a_task_of_another_abi_is_not_named() {
+    let alone = [(1, 0), (2, 0)];
+    for one in [
+        [(1, 0), (3, 0), (4, 0), (2, 0)],
+        [(3, 0), (1, 0), (2, 0), (4, 0)],
+    ] {
+        let events = [
+            by(7, &one),
+            by(32, &alone),
+            by(32, &alone),
+            // A single one may have lost its name, and so may some of a task that has names.
+            by(8, &alone),
+            by(9, &alone),
+            by(9, &alone),
+            by(9, &one),
+            by(7, &alone),
+        ];
+        let all = read_tasks(&events.concat());
+        let numbered = [">system call 0", "<system call 0"];
+        assert_eq!(all[4..8], [numbered, numbered].concat());
+        assert_eq!(all[8..10], [">read", "<read"]);
+        assert_eq!(all[10..12], [">read", "<read"]);
+        assert_eq!(all[all.len() - 2..], [">read", "<read"]);
+    }
 }

@@ -6,7 +6,7 @@
 //! one, and tasks of another ABI have numbers alone. So the second record is found for each call in its task: a task is
 //! in one system call at most, and cannot enter another one before it exits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use kymo_event::{Duration, FunctionId, Identities, Time};
@@ -103,6 +103,20 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
         if self.functions.len() < MOST_CALLS {
             self.functions.insert(number, function);
         }
+    }
+
+    /// Takes what the beginning of a trace shows: names of numbers, and tasks of another ABI.
+    pub(super) fn learn_all(
+        &mut self,
+        names: &Names,
+        task: impl Fn(i32) -> Task,
+        mut function: impl FnMut(&str) -> FunctionId,
+    ) {
+        for (number, name) in &names.names {
+            self.learn(*number, function(name));
+        }
+        let others = names.others().map(|pid| (task(pid), false));
+        self.native.extend(others.take(MOST_TASKS));
     }
 
     /// Returns the function of the call that a task enters; `None` if the record is the second one of an entry.
@@ -257,8 +271,15 @@ pub(super) struct Names {
     /// Last entry of each task with its time, if it has no second record yet.
     last: HashMap<i32, (Syscall<String>, Option<u64>)>,
     /// Names by number.
-    pub(super) names: HashMap<i32, String>,
+    names: HashMap<i32, String>,
+    /// Tasks with an entry that had both records.
+    native: HashSet<i32>,
+    /// The number of calls of each task that had a number alone up to their exits, and whose numbers had names already.
+    alone: HashMap<i32, u32>,
 }
+
+/// Number of calls with numbers alone that show a task of another ABI: a single one may have lost its name.
+const ALONE: u32 = 2;
 
 impl Names {
     /// Takes the entry of a task, at a time in nanoseconds, or in ticks of a clock that is about as fine.
@@ -278,6 +299,7 @@ impl Names {
         };
         if let Some((number, name)) = pair {
             self.names.insert(number, name);
+            self.native.insert(task);
             return;
         }
         self.last.insert(task, (call.map(str::to_owned), time));
@@ -285,6 +307,17 @@ impl Names {
 
     /// Takes the exit of a task.
     pub(super) fn exit(&mut self, task: i32) {
-        self.last.remove(&task);
+        if let Some((Syscall::Numbered(number), _)) = self.last.remove(&task)
+            && self.names.contains_key(&number)
+        {
+            *self.alone.entry(task).or_default() += 1;
+        }
+    }
+
+    /// Returns the tasks of another ABI: those with numbers alone.
+    fn others(&self) -> impl Iterator<Item = i32> {
+        let alone = self.alone.iter().filter(|(_, calls)| **calls >= ALONE);
+        let tasks = alone.map(|(task, _)| *task);
+        tasks.filter(|task| !self.native.contains(task))
     }
 }

@@ -108,10 +108,11 @@ impl DatSource {
             output.infer_no_switches();
         }
         let mut numbered_calls = NumberedCalls::default();
-        for (number, name) in &kinds.names.names {
-            let function = info.identities.function_named(output.space, name);
-            numbered_calls.learn(*number, function);
-        }
+        numbered_calls.learn_all(
+            &kinds.names,
+            |pid| Task::new(pid, 0),
+            |name| info.identities.function_named(output.space, name),
+        );
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.cpu_buffers() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());

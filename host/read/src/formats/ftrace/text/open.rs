@@ -10,10 +10,10 @@ use super::ahead::{
 };
 use super::input::Input;
 use super::system_calls::{self, SystemCalls};
-use super::{TextSource, dump, html, json};
+use super::{Caller, TextSource, dump, html, json};
 use crate::bytes::Bytes;
 use crate::formats::ftrace::marks::Marks;
-use crate::formats::ftrace::numbered_calls::NumberedCalls;
+use crate::formats::ftrace::numbered_calls::{Names, NumberedCalls};
 use crate::formats::ftrace::output::Output;
 use crate::formats::ftrace::{Beginnings, FORMAT};
 use crate::peek::Peek;
@@ -33,7 +33,7 @@ impl TextSource {
         let mut alone = Beginnings::default();
         let mut without_switches = false;
         let mut marks_missing_exits = false;
-        let mut names = HashMap::new();
+        let mut names = Names::default();
         let mut of_dump = None;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
@@ -89,10 +89,9 @@ impl TextSource {
             exits_alone == Some(true),
         );
         let mut numbered_calls = NumberedCalls::default();
-        for (number, name) in names {
-            let function = info.identities.function_named(output.space, &name);
-            numbered_calls.learn(number, function);
-        }
+        numbered_calls.learn_all(&names, Caller::Thread, |name| {
+            info.identities.function_named(output.space, name)
+        });
         let ahead = input.ahead();
         let groups = groups(ahead.take(LINES_LOOKED_AT));
         info.has_processes = !groups.is_empty();

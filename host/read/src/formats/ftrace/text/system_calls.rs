@@ -44,11 +44,11 @@ pub(super) fn syscall<'t>(name: &'t str, body: &str) -> Option<(Syscall<&'t str>
     }
 }
 
-/// Returns the names of system calls by number, as far as the first lines have both.
-pub(super) fn names(bytes: &[u8]) -> HashMap<i32, String> {
+/// Returns what the first lines show of system calls with numbers: their names, as far as lines have both.
+pub(super) fn names(bytes: &[u8]) -> Names {
     let mut names = Names::default();
     if memmem::find(bytes, b" sys_enter: ").is_none() {
-        return names.names;
+        return names;
     }
     for line in lines(bytes).take(LINES_LOOKED_AT) {
         let Line::Event(event) = text::line(&line) else {
@@ -64,7 +64,7 @@ pub(super) fn names(bytes: &[u8]) -> HashMap<i32, String> {
             None => {}
         }
     }
-    names.names
+    names
 }
 
 impl TextSource {
