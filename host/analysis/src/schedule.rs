@@ -141,7 +141,9 @@ impl Schedule {
     pub fn named_on(&self, machine: SpaceId, cpu: Option<Cpu>) -> Option<ThreadId> {
         let processor = self.processors.get(&(machine, cpu.unwrap_or(UNKNOWN)))?;
         match processor.running {
-            Running::Unknown { named, .. } => named.ok().flatten(),
+            Running::Unknown {
+                named, until: None, ..
+            } => named.ok().flatten(),
             _ => None,
         }
     }
@@ -327,6 +329,12 @@ impl Schedule {
             processor.lose(self.window, &mut self.interrupts, &mut self.threads);
             processor.go_on(row.time, self.window, &mut self.interrupts);
         }
+        if row.kind == RowKind::SwitchedOut
+            && let Some(thread) = row.thread()
+        {
+            let tables = (&mut self.interrupts, &mut self.threads);
+            processor.show(thread, self.window, tables);
+        }
         processor.charge(row.time, self.window, &mut self.interrupts);
         processor.first = processor.first.or(Some(row.time));
         processor.last = Some(row.time);
@@ -405,18 +413,22 @@ impl Schedule {
         processor.charged = processor.charged.or(Some(row.time));
         processor.first = processor.first.or(Some(row.time));
         processor.last = Some(row.time);
-        if let Running::Unknown { named, .. } = &mut processor.running
-            && let Some(thread) = row.thread()
-        {
+        if !matches!(processor.running, Running::Unknown { .. }) {
+            return;
+        }
+        let Some(thread) = row.thread() else { return };
+        let tables = (&mut self.interrupts, &mut self.threads);
+        processor.show(thread, self.window, tables);
+        if let Running::Unknown { named, .. } = &mut processor.running {
+            let is_first = *named == Ok(None);
             *named = match *named {
-                Ok(None) => {
-                    let last_on = place_of(&mut self.last_on, thread);
-                    last_on.get_or_insert((machine, cpu));
-                    Ok(Some(thread))
-                }
-                Ok(Some(known)) if known == thread => Ok(Some(known)),
+                Ok(known) if known.is_none_or(|known| known == thread) => Ok(Some(thread)),
                 _ => Err(()),
             };
+            // A switch tells more of where a thread runs.
+            if is_first && !self.runs(thread) {
+                self.take_from_others(thread, (machine, cpu), row.time);
+            }
         }
     }
 
@@ -431,20 +443,14 @@ impl Schedule {
         processor.is_some_and(|it| it.has(thread))
     }
 
-    /// Handles a switch to a thread. If it has another processor, its time there ends: the switch from it comes later,
+    /// Notes that a thread has a processor. If it has another one, its time there ends: the switch from it comes later,
     /// because the processors' clocks differ, or is missing.
     fn take_from_others(&mut self, thread: ThreadId, place: Place, time: Time) {
         let before = place_of(&mut self.last_on, thread).replace(place);
         if let Some(before) = before.filter(|before| *before != place)
             && let Some(processor) = self.processors.get_mut(&before)
         {
-            processor.go_on(time, self.window, &mut self.interrupts);
-            processor.lose_thread(
-                thread,
-                time,
-                self.window,
-                (&mut self.interrupts, &mut self.threads),
-            );
+            processor.lose_thread(thread, time);
         }
     }
 

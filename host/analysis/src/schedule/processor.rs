@@ -36,6 +36,8 @@ pub(super) enum Running {
         named: Result<Option<ThreadId>, ()>,
         /// The time since then.
         time: Duration,
+        /// When another processor got the thread that events name. From there on it is unknown what runs here.
+        until: Option<Time>,
     },
     Nobody {
         /// The switch that took it from the last thread.
@@ -56,6 +58,7 @@ impl Default for Running {
         Self::Unknown {
             named: Ok(None),
             time: Duration(0),
+            until: None,
         }
     }
 }
@@ -127,26 +130,36 @@ impl Processor {
         )
     }
 
-    /// Ends the time of a thread that another processor gets, if it is the one that runs.
-    pub(super) fn lose_thread(
+    /// Notes that another processor gets a thread at `at`, if it is the one that runs: [`charge`](Self::charge) ends its
+    /// time there. The events before `at` may still be followed by a gap.
+    pub(super) fn lose_thread(&mut self, thread: ThreadId, at: Time) {
+        match &mut self.running {
+            Running::Thread { active, until, .. } if active.id == thread => {
+                until.get_or_insert(at);
+            }
+            Running::Unknown { named, until, .. } if *named == Ok(Some(thread)) => {
+                until.get_or_insert(at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the time of a thread that events named and another processor has got, when an event here shows another one.
+    pub(super) fn show(
         &mut self,
         thread: ThreadId,
-        time: Time,
         window: Window,
         (interrupts, threads): (&mut Vec<RunTime>, &mut Vec<RunTime>),
     ) {
-        match self.running {
-            Running::Thread { active, until, .. } if active.id == thread => {
-                self.charge(time, window, interrupts);
-                if let Running::Thread { until: at, .. } = &mut self.running {
-                    *at = until.or(Some(time));
-                }
-            }
-            Running::Unknown { named, .. } if named == Ok(Some(thread)) => {
-                self.charge(time, window, interrupts);
-                self.leave(None, threads);
-            }
-            _ => {}
+        if let Running::Unknown {
+            named,
+            until: Some(until),
+            ..
+        } = self.running
+            && named != Ok(Some(thread))
+        {
+            self.charge(until, window, interrupts);
+            self.leave(None, threads);
         }
     }
 
@@ -167,17 +180,26 @@ impl Processor {
             }
             return;
         }
+        let before = |until: &Option<Time>| match until {
+            Some(until) => until.since(from).unwrap_or_default().min(time),
+            None => time,
+        };
         match &mut self.running {
             Running::Nobody { .. } => self.nobody += time,
             Running::Thread { active, until, .. } => {
-                let own = match until {
-                    Some(until) => until.since(from).unwrap_or_default().min(time),
-                    None => time,
-                };
+                let own = before(until);
                 active.ran += own;
                 self.unknown += time - own;
             }
-            Running::Unknown { time: unknown, .. } => *unknown += time,
+            Running::Unknown {
+                time: unnamed,
+                until,
+                ..
+            } => {
+                let own = before(until);
+                *unnamed += own;
+                self.unknown += time - own;
+            }
         }
     }
 
@@ -193,7 +215,7 @@ impl Processor {
         let ended = match std::mem::take(&mut self.running) {
             Running::Nobody { .. } => return,
             Running::Thread { active, .. } => active,
-            Running::Unknown { named, time } => {
+            Running::Unknown { named, time, .. } => {
                 let known = match (named, thread) {
                     (Ok(named), None) => named,
                     (Ok(named), Some(thread)) => {
@@ -222,9 +244,9 @@ impl Processor {
 
     /// Counts the time since the owner became unknown as unknown.
     pub(super) fn forget(&mut self) {
-        if let Running::Unknown { named, time } = &mut self.running {
-            self.unknown += std::mem::take(time);
-            *named = Ok(None);
+        if let Running::Unknown { time, .. } = self.running {
+            self.unknown += time;
+            self.running = Running::default();
         }
     }
 }

@@ -421,3 +421,86 @@ fn an_idle_thread_of_all_processors_is_idle_on_each() {
     let (idle, unknown) = (schedule.idle(), schedule.unknown());
     assert_eq!((idle, unknown), (Some(Duration(200)), Duration(0)));
 }
+
+fn gap_on(cpu: u32, time: i64) -> Event {
+    let gap = EventKind::Gap(Gap::Discarded { events: Some(3) });
+    Event {
+        cpu: Some(Cpu(cpu)),
+        ..event(gap, time)
+    }
+}
+
+/// A gap of a processor ends at its own next event, not where its thread gets another processor.
+#[test]
+fn a_gap_lasts_while_its_thread_runs_elsewhere() {
+    for kind in [RowKind::Enter, RowKind::SwitchedOut] {
+        let mut batch = Batch::default();
+        batch.push(row_on(1, RowKind::SwitchedIn, 0, 1));
+        batch.push(row_on(1, RowKind::Other, 100, 1));
+        batch.push_event(gap_on(1, 100));
+        batch.push(row_on(0, RowKind::SwitchedIn, 200, 1));
+        batch.push(row_on(1, kind, 1_000, 2));
+        batch.push(row_on(1, RowKind::SwitchedOut, 1_100, 2));
+        batch.push(row_on(0, RowKind::SwitchedOut, 1_200, 1));
+        let schedule = schedule(Window::default(), &batch);
+        let run = |thread| schedule.thread(ThreadId(thread)).map_or(0, |it| it.run.0);
+        let of_two = if kind == RowKind::Enter { 100 } else { 0 };
+        assert_eq!((run(1), run(2)), (100 + 1_000, of_two));
+    }
+}
+
+/// Texts have the gap of a processor behind events of other processors, with the time of its own last event.
+#[test]
+fn a_gap_that_comes_late_is_not_time_of_the_thread() {
+    for kind in [RowKind::SwitchedIn, RowKind::Enter] {
+        let mut batch = Batch::default();
+        batch.push(row_on(1, kind, 0, 1));
+        batch.push(row_on(1, RowKind::Other, 100, 1));
+        batch.push(row_on(0, RowKind::SwitchedIn, 200, 1));
+        batch.push_event(gap_on(1, 100));
+        batch.push(row_on(1, RowKind::SwitchedIn, 1_000, 2));
+        batch.push(row_on(1, RowKind::SwitchedOut, 1_100, 2));
+        batch.push(row_on(0, RowKind::SwitchedOut, 1_200, 1));
+        let schedule = schedule(Window::default(), &batch);
+        let run = |thread| schedule.thread(ThreadId(thread)).map_or(0, |it| it.run.0);
+        assert_eq!((run(1), run(2)), (100 + 1_000, 100));
+    }
+}
+
+/// Events name a thread on a processor without switches, where it came from another one.
+#[test]
+fn a_thread_that_comes_back_leaves_the_processor_that_named_it() {
+    let mut batch = Batch::default();
+    batch.push(row_on(0, RowKind::SwitchedIn, 0, 1));
+    batch.push(row_on(0, RowKind::SwitchedOut, 100, 1));
+    batch.push(row_on(3, RowKind::Enter, 200, 1));
+    batch.push(row_on(0, RowKind::SwitchedIn, 300, 1));
+    batch.push(row_on(0, RowKind::SwitchedOut, 400, 1));
+    batch.push(row_on(3, RowKind::SwitchedIn, 500, 2));
+    let one = schedule(Window::default(), &batch);
+    assert_eq!(one.thread(ThreadId(1)).unwrap().run, Duration(300));
+    // Two processors that named it, one after the other.
+    let mut batch = Batch::default();
+    batch.push(row_on(2, RowKind::Enter, 0, 1));
+    batch.push(row_on(3, RowKind::Enter, 100, 1));
+    batch.push(row_on(0, RowKind::SwitchedIn, 200, 1));
+    batch.push(row_on(2, RowKind::SwitchedIn, 300, 2));
+    batch.push(row_on(3, RowKind::SwitchedIn, 300, 3));
+    batch.push(row_on(0, RowKind::SwitchedOut, 400, 1));
+    let one = schedule(Window::default(), &batch);
+    assert_eq!(one.thread(ThreadId(1)).unwrap().run, Duration(400));
+}
+
+/// The events of a processor that lost its thread to another one name the next one.
+#[test]
+fn what_runs_behind_a_thread_that_events_named() {
+    let mut batch = Batch::default();
+    batch.push(row_on(1, RowKind::Enter, 0, 1));
+    batch.push(row_on(0, RowKind::SwitchedIn, 200, 1));
+    batch.push(row_on(1, RowKind::Enter, 300, 2));
+    batch.push(row_on(1, RowKind::SwitchedOut, 400, 2));
+    batch.push(row_on(0, RowKind::SwitchedOut, 500, 1));
+    let schedule = schedule(Window::default(), &batch);
+    let run = |thread| schedule.thread(ThreadId(thread)).map_or(0, |it| it.run.0);
+    assert_eq!((run(1), run(2)), (500, 200));
+}

@@ -9,9 +9,7 @@ use super::tokens::{Collect, Tokens};
 use super::{Conversion, ConvertError, Damage, Select, Summary};
 use crate::error::{FieldError, WriteError};
 use crate::metadata::Scope;
-use crate::read::{
-    Event, Gap, GapKind, Message, Packet, PacketInfo, Resume, Skipped, StreamReader,
-};
+use crate::read::{Event, Gap, GapKind, Message, Packet, PacketInfo, Skipped, StreamReader};
 use crate::write::{StreamFile, StreamWriter, TraceWriter};
 
 /// Size in bytes at which a packet is ended: readers hold one in memory, and so does the writer.
@@ -143,9 +141,7 @@ impl Converter<'_> {
                         break Err(error);
                     }
                     let goes_on = matches!(skipped, Some(Skipped { to: Some(_), .. }));
-                    let is_whole =
-                        skipped.is_some_and(|it| matches!(it.resume, Resume::OtherFile(_)));
-                    outputs.damaged += u64::from(!(is_whole || reported && goes_on));
+                    outputs.damaged += u64::from(!(reported && goes_on));
                     self.summary.damaged += 1;
                     if self.summary.damage.len() < MAX_DAMAGE {
                         self.summary.damage.push(Damage {

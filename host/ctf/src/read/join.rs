@@ -15,7 +15,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::event::{Packet, PacketInfo};
-use super::stream::StreamReader;
+use super::ring::HEAD;
+use super::stream::{Message, StreamReader};
 use super::trace::{Source, Trace};
 use crate::metadata::{Metadata, StreamClass};
 
@@ -314,7 +315,15 @@ impl Trace {
         &'s self,
         source: &'s Source,
     ) -> impl Iterator<Item = (u64, PacketInfo)> + 's {
-        StreamReader::heads(self.plan(), source)
+        let length = source.length().unwrap_or(0);
+        let mut next = Some(0);
+        std::iter::from_fn(move || {
+            let at = next.take().filter(|at| *at < length)?;
+            let packet = self.packet_at(source, at)?;
+            let bytes = packet.size.map(|bits| bits / 8).filter(|bytes| *bytes > 0);
+            next = bytes.and_then(|bytes| at.checked_add(bytes));
+            Some((at, packet))
+        })
     }
 
     /// What the packet at an offset states about itself.
@@ -329,7 +338,15 @@ impl Trace {
         at: u64,
         read: impl FnOnce(Packet<'_>) -> T,
     ) -> Option<T> {
-        StreamReader::head_at(self.plan(), source, at, read)
+        let input = source.open_at(at).ok()?;
+        let mut reader = StreamReader::with_chunk(Arc::clone(self.plan()), input, HEAD);
+        loop {
+            match reader.next_message().ok()?? {
+                Message::Gap(_) => {}
+                Message::Packet(packet) => return Some(read(packet)),
+                Message::Event(_) => return None,
+            }
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Decoder of one stream: packets, their events, and the losses between them.
 
-mod again;
 mod fast_events;
 mod frame;
 mod packet;
@@ -12,7 +11,6 @@ use std::cell::Cell;
 use std::io::Read;
 use std::sync::Arc;
 
-use again::Again;
 use fast_events::Batch;
 pub(super) use frame::{Frames, Next};
 use packet::Previous;
@@ -191,7 +189,6 @@ pub struct StreamReader {
     file: u32,
     /// Whether no packet of the current file has been read: neither one that the file before it has, nor another.
     begins_file: bool,
-    again: Again,
     announce: bool,
     /// Set after an error: nothing follows unless the damage is [skipped](Self::skip).
     failed: bool,
@@ -234,7 +231,6 @@ impl StreamReader {
             following: Vec::new().into_iter(),
             file: 0,
             begins_file: false,
-            again: Again::default(),
             announce: false,
             failed: false,
             error: None,
@@ -392,7 +388,6 @@ impl StreamReader {
                 return Ok(true);
             }
             if std::mem::take(&mut self.announce) {
-                self.pass_over()?;
                 self.pending = Some(Step::Packet);
                 return Ok(true);
             }

@@ -511,16 +511,8 @@ impl CtfSource {
         if let Some(doubt) = doubt(error) {
             message = format!("{message}; {doubt}");
         }
-        let resume = skipped.map(|skipped| skipped.resume);
-        let is_whole = matches!(resume, Some(Resume::OtherFile(_)));
-        match resume {
-            Some(Resume::Magic) => message += "; what follows was found by its magic number",
-            Some(Resume::OtherFile(file)) => {
-                let other = files.and_then(|files| files.get(file as usize));
-                let other = other.map_or("another file", String::as_str);
-                message = format!("{message}; the packet is read from {other}, which has it, too");
-            }
-            _ => {}
+        if let Some(Resume::Magic) = skipped.map(|skipped| skipped.resume) {
+            message += "; what follows was found by its magic number";
         }
         let message = match self.oldest.get(index) {
             Some(Some(oldest)) => {
@@ -528,7 +520,7 @@ impl CtfSource {
             }
             _ => message,
         };
-        if let Some(stream) = self.streams.get(index).filter(|_| !is_whole) {
+        if let Some(stream) = self.streams.get(index) {
             let id = StreamId(u32::try_from(index).unwrap_or(u32::MAX));
             let damage = Gap::Damage {
                 offset,

@@ -269,9 +269,6 @@ fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
             .skipped
             .and_then(|skipped| Some((skipped.from / 8, skipped.to?)))
         {
-            Some((from, to)) if from == to => {
-                "the rest from another file that has it, too".to_owned()
-            }
             Some((from, to)) => format!("bytes {from} to {to} are left out"),
             None => "the rest of the stream is left out".to_owned(),
         };

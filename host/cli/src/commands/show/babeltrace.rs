@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use kymo_ctf::text::Layout;
-use kymo_ctf::{GapKind, Messages, Resume, Run, Trace};
+use kymo_ctf::{GapKind, Messages, Run, Trace};
 use kymo_event::Time;
 
 use crate::args::InputArgs;
@@ -73,17 +73,9 @@ pub fn show(
                     && let Some(to) = skipped.to
                 {
                     let from = skipped.from / 8;
-                    match skipped.resume {
-                        Resume::OtherFile(file) => {
-                            let other = file_name(&traces, origin, file);
-                            context.warn(format_args!(
-                                "{stream}: from byte {from} on, {other} is read, which has the damaged packet, too"
-                            ));
-                        }
-                        _ => context.warn(format_args!(
-                            "{stream}: bytes {from} to {to} are passed over"
-                        )),
-                    }
+                    context.warn(format_args!(
+                        "{stream}: bytes {from} to {to} are passed over"
+                    ));
                 }
                 continue;
             }

@@ -23,28 +23,8 @@ pub(super) struct Previous {
     cpu: Option<u64>,
     begin: Option<u64>,
     end: Option<u64>,
-    pub(super) sequence: Option<u64>,
+    sequence: Option<u64>,
     discarded: Option<u64>,
-}
-
-impl Previous {
-    /// The stream of a packet: its class, its instance, its processor.
-    pub(super) const fn key_of(packet: &PacketInfo) -> (usize, Option<u64>, Option<u64>) {
-        (packet.stream_class, packet.stream_instance, packet.cpu_id)
-    }
-
-    /// The stream that it belongs to.
-    pub(super) const fn key(&self) -> (usize, Option<u64>, Option<u64>) {
-        (self.class, self.instance, self.cpu)
-    }
-
-    /// Its number, or its begin, which stands for a number in files whose packets have none.
-    pub(super) const fn number(&self, is_numbered: bool) -> Option<u64> {
-        match is_numbered {
-            true => self.sequence,
-            false => self.begin,
-        }
-    }
 }
 
 impl StreamReader {
@@ -97,10 +77,6 @@ impl StreamReader {
             return Ok(true);
         }
         self.find_gaps();
-        if self.again.events.is_some() {
-            // They were reported where the packet is damaged.
-            self.gaps = [None; 2];
-        }
         (self.open, self.announce) = (true, true);
         Ok(true)
     }
@@ -250,7 +226,6 @@ impl StreamReader {
             }
             self.previous.push(now);
         }
-        self.again.before = before;
         let is_first = before.is_none();
         // Without numbers, that two snapshots have no packet in common is all that shows a loss between them.
         let is_apart = std::mem::take(&mut self.begins_file) && now.sequence.is_none();

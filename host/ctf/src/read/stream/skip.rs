@@ -60,9 +60,6 @@ pub enum Resume {
     Magic,
     /// The begin of the stream's next file. The skipped part extends to the end of the damaged one.
     NextFile,
-    /// The damaged packet in another file of the stream, by its number among [`Trace::files`](crate::Trace::files): it has
-    /// the packet, too, and all that follows. Nothing is skipped; the packet is announced once more.
-    OtherFile(u32),
     /// None was found: the stream ends, or its packets cannot be told apart.
     End,
 }
@@ -102,25 +99,17 @@ impl StreamReader {
         let is_unused =
             matches!(error.kind, Kind::UnknownEvent { found: 0 }) && self.is_unused(from / 8)?;
         let mut is_other_file = error.packet == 0 && self.begins_otherwise(error.kind);
-        let is_sound = !is_unused && !matches!(error.kind, Kind::Io(_) | Kind::ForeignUuid);
-        let is_elsewhere = is_sound && self.take_from_another_file()?;
         let (to, resume) = match error.kind {
             _ if is_unused => (None, Resume::End),
             // If the first packet belongs to another trace, the whole stream does.
             Kind::ForeignUuid if error.packet == 0 => (None, Resume::End),
             Kind::Io(_) => (None, Resume::End),
-            _ if is_elsewhere => (None, Resume::End),
             _ => self.next_packet(from / 8)?,
-        };
-        let (to, resume) = match is_elsewhere {
-            true => (Some(from / 8), Resume::OtherFile(self.file)),
-            false => (to, resume),
         };
         is_other_file &= to.is_none();
         let end = self.view.window.end();
         let (to, resume) = match to {
             None if self.next_file()? => (Some(end), Resume::NextFile),
-            Some(to) if is_elsewhere => (Some(to), resume),
             Some(to) => {
                 (self.view.packet.offset, self.view.packet.size) = (to, Some(0));
                 (Some(to), resume)

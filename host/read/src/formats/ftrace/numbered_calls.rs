@@ -75,12 +75,6 @@ pub(super) struct NumberedCalls<Task> {
     /// Whether numbers of a task have the names that they have in others: true once a call had both records. Tasks of
     /// another ABI have numbers alone; that shows at the end of their first call.
     native: HashMap<Task, bool>,
-    /// Whether there are tasks of another ABI.
-    has_others: bool,
-    /// Whether the record with the name was the first one of the last entry that had both.
-    is_name_first: bool,
-    /// Number of calls of tasks of another ABI that were named by their numbers, before the ABI showed.
-    misnamed: u64,
 }
 
 /// Largest time between the two records of an entry or exit, unless its name is known to be that of its number. The
@@ -99,9 +93,6 @@ impl<Task> Default for NumberedCalls<Task> {
             functions: HashMap::new(),
             tasks: HashMap::new(),
             native: HashMap::new(),
-            has_others: false,
-            is_name_first: false,
-            misnamed: 0,
         }
     }
 }
@@ -114,7 +105,7 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
         }
     }
 
-    /// Takes what the beginning of a trace tells: names of numbers, and the ABIs of tasks, which have these pids.
+    /// Takes what the beginning of a trace shows: names of numbers, and tasks of another ABI.
     pub(super) fn learn_all(
         &mut self,
         names: &Names,
@@ -124,20 +115,8 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
         for (number, name) in &names.names {
             self.learn(*number, function(name));
         }
-        for (pid, is_native) in names.abis() {
-            self.has_others |= !is_native;
-            self.native.insert(task(pid), is_native);
-        }
-    }
-
-    /// Returns a remark about calls that were named by the numbers of another ABI, if there are any.
-    pub(super) fn remark(&self) -> Option<String> {
-        let calls = self.misnamed;
-        (calls > 0).then(|| {
-            format!(
-                "{calls} system calls of tasks with other numbers (of 32 bits) may have names of other calls: each is the first one of its task"
-            )
-        })
+        let others = names.others().map(|pid| (task(pid), false));
+        self.native.extend(others.take(MOST_TASKS));
     }
 
     /// Returns the function of the call that a task enters; `None` if the record is the second one of an entry.
@@ -150,7 +129,6 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
     ) -> Option<FunctionId> {
         if let Some(first) = self.first(at, (false, &call)) {
             first.is_open = false;
-            let is_name_first = !first.is_numbered;
             let (number, function) = match call {
                 Syscall::Named(function) => (first.number, function),
                 Syscall::Numbered(number) => (Some(number), first.function),
@@ -159,7 +137,6 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
             if let Some(number) = number {
                 self.learn(number, function);
             }
-            self.is_name_first = is_name_first;
             if self.native.len() < MOST_TASKS {
                 self.native.insert(at.task, true);
             }
@@ -209,13 +186,10 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
             (Syscall::Numbered(number), _) => self.function(at.task, number, unnamed),
         };
         if let Some(number) = entered.filter(|it| it.is_open).and_then(|it| it.number)
-            && let Some(named) = self.functions.get(&number)
+            && self.functions.contains_key(&number)
             && self.native.len() < MOST_TASKS
-            && !self.native.contains_key(&at.task)
         {
-            self.native.insert(at.task, false);
-            self.has_others = true;
-            self.misnamed += u64::from(entered.map(|it| it.function) == Some(*named));
+            self.native.entry(at.task).or_insert(false);
         }
         self.set(at, (true, &call), function);
         Some(function)
@@ -260,10 +234,8 @@ impl<Task: Copy + Eq + Hash> NumberedCalls<Task> {
         number: i32,
         unnamed: impl FnOnce(i32) -> FunctionId,
     ) -> FunctionId {
-        let is_native = self.native.get(&task).copied();
-        // A name that has not come before the number does not come, and one that comes behind it may not.
-        let is_native = is_native.unwrap_or(!self.has_others && !self.is_name_first);
-        let known = self.functions.get(&number).filter(|_| is_native);
+        let known = self.functions.get(&number);
+        let known = known.filter(|_| self.native.get(&task) != Some(&false));
         known.copied().unwrap_or_else(|| unnamed(number))
     }
 
@@ -302,9 +274,12 @@ pub(super) struct Names {
     names: HashMap<i32, String>,
     /// Tasks with an entry that had both records.
     native: HashSet<i32>,
-    /// The number of a call of each task that had a number alone up to its exit.
-    alone: HashMap<i32, i32>,
+    /// The number of calls of each task that had a number alone up to their exits, and whose numbers had names already.
+    alone: HashMap<i32, u32>,
 }
+
+/// Number of calls with numbers alone that show a task of another ABI: a single one may have lost its name.
+const ALONE: u32 = 2;
 
 impl Names {
     /// Takes the entry of a task, at a time in nanoseconds, or in ticks of a clock that is about as fine.
@@ -332,17 +307,17 @@ impl Names {
 
     /// Takes the exit of a task.
     pub(super) fn exit(&mut self, task: i32) {
-        if let Some((Syscall::Numbered(number), _)) = self.last.remove(&task) {
-            self.alone.entry(task).or_insert(number);
+        if let Some((Syscall::Numbered(number), _)) = self.last.remove(&task)
+            && self.names.contains_key(&number)
+        {
+            *self.alone.entry(task).or_default() += 1;
         }
     }
 
-    /// Returns the tasks whose ABI shows, and whether numbers of it have the names that they have in others.
-    fn abis(&self) -> impl Iterator<Item = (i32, bool)> {
-        let alone = self.alone.iter().filter(|(task, number)| {
-            self.names.contains_key(number) && !self.native.contains(task)
-        });
-        let native = self.native.iter().map(|task| (*task, true));
-        native.chain(alone.map(|(task, _)| (*task, false)))
+    /// Returns the tasks of another ABI: those with numbers alone.
+    fn others(&self) -> impl Iterator<Item = i32> {
+        let alone = self.alone.iter().filter(|(_, calls)| **calls >= ALONE);
+        let tasks = alone.map(|(task, _)| *task);
+        tasks.filter(|task| !self.native.contains(task))
     }
 }

@@ -218,9 +218,6 @@ impl Source for DatSource {
             reader.output.give_held(true, batch);
             reader.output.end(batch);
             reader.output.remark_cut(info);
-            let remark = reader.numbered_calls.remark();
-            let remark = remark.filter(|it| !info.remarks.contains(it));
-            info.remarks.extend(remark);
         }
         Ok(!batch.is_empty())
     }

@@ -507,9 +507,6 @@ impl Source for TextSource {
             self.output.end(batch);
             self.output.remark_cut(&mut self.info);
             self.remark_late();
-            if let Some(remark) = self.numbered_calls.remark() {
-                self.remark(&remark);
-            }
         }
         for row in batch.rows() {
             if let Some(stream) = self.info.streams.get_mut(row.stream.0 as usize) {

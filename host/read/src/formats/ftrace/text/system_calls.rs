@@ -44,7 +44,7 @@ pub(super) fn syscall<'t>(name: &'t str, body: &str) -> Option<(Syscall<&'t str>
     }
 }
 
-/// Returns what the first lines tell of system calls with numbers: their names, as far as lines have both.
+/// Returns what the first lines show of system calls with numbers: their names, as far as lines have both.
 pub(super) fn names(bytes: &[u8]) -> Names {
     let mut names = Names::default();
     if memmem::find(bytes, b" sys_enter: ").is_none() {
