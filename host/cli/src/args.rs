@@ -221,14 +221,6 @@ pub struct InputArgs {
     /// Names of the events that are shown with their fields.
     #[arg(skip)]
     pub events: kymo_event::Choice,
-
-    /// Fields that these must have, by path.
-    #[arg(skip)]
-    pub fields: Vec<String>,
-
-    /// Whether names and fields serve to choose events alone.
-    #[arg(skip)]
-    pub only_to_choose: bool,
 }
 
 impl InputArgs {
@@ -244,8 +236,6 @@ impl InputArgs {
             ctf: CtfArgs::default(),
             as_it_comes: false,
             events: kymo_event::Choice::default(),
-            fields: Vec::new(),
-            only_to_choose: false,
         }
     }
 }

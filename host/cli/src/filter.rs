@@ -156,17 +156,6 @@ impl FilterArgs {
         }
     }
 
-    /// The input, of which names and fields of events are read as far as this filter needs them. `only_to_choose`: those
-    /// of chosen events are not shown.
-    pub fn reading(&self, input: &InputArgs, only_to_choose: bool) -> InputArgs {
-        let fields = self.condition.iter().map(|it| it.field().to_owned());
-        let mut input = input.clone();
-        input.events = self.filter().events;
-        input.fields = fields.collect();
-        input.only_to_choose = only_to_choose;
-        input
-    }
-
     /// Whether any of the options was given.
     pub fn any(&self) -> bool {
         let looked_for = self.last.is_some() || self.around.is_some();

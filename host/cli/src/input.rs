@@ -476,8 +476,6 @@ pub fn open(
         console_dump: input.ctf.dump,
         as_it_comes: input.as_it_comes,
         events: input.events.clone(),
-        fields: input.fields.clone(),
-        only_to_choose: input.only_to_choose,
         ..open_options(
             &input.ctf.binaries,
             &symbols.elf,

@@ -25,11 +25,6 @@ pub struct OpenOptions {
     /// Names of the events whose names and fields are wanted, where [`wanted`](Self::wanted) asks for them. Sources may
     /// return other events without (a CTF trace does); those with labels of their own always have them.
     pub events: Choice,
-    /// Fields that an event must have, all of them, for its name and fields to be wanted: by path, as conditions name
-    /// them.
-    pub fields: Vec<String>,
-    /// Whether names and fields serve to choose events alone, and those of chosen events are not wanted further.
-    pub only_to_choose: bool,
     /// Meanings of the events of a CTF trace whose tracer does not define them. Not for Kymo's own traces.
     pub mapping: Option<Arc<Mapping>>,
     /// Metadata of an input that is a single CTF stream or a directory of streams, if it is not next to them. For a
@@ -88,8 +83,6 @@ impl Default for OpenOptions {
         Self {
             wanted: Wanted::Everything,
             events: Choice::default(),
-            fields: Vec::new(),
-            only_to_choose: false,
             mapping: None,
             metadata: None,
             program: None,

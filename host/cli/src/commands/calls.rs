@@ -87,8 +87,7 @@ pub enum Layout {
 /// # Errors
 /// When the input can't be opened or is damaged; the readable calls are listed before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
-    let input = args.filter.reading(&args.input, true);
-    let mut trace = Trace::open(&input, &args.symbols, args.filter.wanted(), context)?;
+    let mut trace = Trace::open(&args.input, &args.symbols, args.filter.wanted(), context)?;
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);

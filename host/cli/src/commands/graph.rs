@@ -126,8 +126,7 @@ impl Observer for Whole {
 /// When the input can't be opened or is damaged; the tree of all readable parts is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let wanted = args.filter.wanted();
-    let input = args.filter.reading(&args.input, true);
-    let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
+    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;

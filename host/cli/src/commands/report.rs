@@ -300,12 +300,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if args.initcalls {
         wanted = wanted.max(Wanted::Details);
     }
-    // Initcalls are events with fields.
-    let input = match args.initcalls {
-        true => args.input.clone(),
-        false => args.filter.reading(&args.input, true),
-    };
-    let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
+    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
     let part = args
         .filter
         .part(&args.input, &args.symbols, &mut trace, context)?;

@@ -254,7 +254,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     // Dates need the times of day, which may be anywhere in a recording.
     input.as_it_comes = view.time != TimeKind::Date;
     if view.events || format == Format::Json {
-        input = view.filter.reading(&input, false);
+        input.events = view.filter.filter().events;
     }
     let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
     let part = view

@@ -288,7 +288,7 @@ pub(crate) fn open_traces(
         wanted: options.wanted,
         built: traces
             .iter()
-            .map(|trace| Built::of(trace.metadata(), options))
+            .map(|trace| Built::of(trace.metadata(), &options.events))
             .collect(),
         pool: Pool::default(),
         failed: None,

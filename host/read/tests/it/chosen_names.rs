@@ -9,11 +9,7 @@ fn read(path: &std::path::Path, events: Choice) -> Batch {
         events,
         ..OpenOptions::default()
     };
-    read_with(path, &options)
-}
-
-fn read_with(path: &std::path::Path, options: &OpenOptions) -> Batch {
-    let mut source = open(path, options).expect("a trace");
+    let mut source = open(path, &options).expect("a trace");
     let (mut all, mut batch) = (Batch::default(), Batch::default());
     while source.fill(&mut batch).expect("a whole trace") {
         batch.iter().for_each(|event| all.push_ref(event));
@@ -76,53 +72,4 @@ fn a_choice_that_only_drops_builds_all() {
             .zip(some.iter())
             .all(|(a, b)| a.to_event() == b.to_event())
     );
-}
-
-/// Conditions hold for events that have their fields alone, and what is dropped needs a name.
-#[test]
-fn events_are_built_as_far_as_a_choice_needs_them() {
-    let Some(data) = captures::zephyr_with_metadata() else {
-        return;
-    };
-    let path = data.join("ctf_native_sample/trace");
-    let all = read(&path, Choice::default());
-    let has = |event: &Event, field: &str| event.fields.iter().any(|it| it.name == field);
-    let dropping = choice(&[], &["thread_*"]);
-    type IsBuilt<'t> = &'t dyn Fn(&Event) -> bool;
-    let cases: [(Choice, &[&str], bool, IsBuilt<'_>); 5] = [
-        (Choice::default(), &["name"], false, &|it| has(it, "name")),
-        (choice(&["thread_*"], &[]), &["name"], true, &|it| {
-            it.name.starts_with("thread_") && has(it, "name")
-        }),
-        (dropping.clone(), &[], true, &|it| {
-            it.name.starts_with("thread_")
-        }),
-        (dropping.clone(), &["name"], true, &|it| has(it, "name")),
-        // No event has it: the names of others are suggestions.
-        (dropping, &["nothing"], true, &|_| true),
-    ];
-    for (number, (events, fields, only_to_choose, is_built)) in cases.into_iter().enumerate() {
-        let options = OpenOptions {
-            events,
-            fields: fields.iter().map(|it| (*it).to_owned()).collect(),
-            only_to_choose,
-            ..OpenOptions::default()
-        };
-        let some = read_with(&path, &options);
-        assert_eq!(some.rows().len(), all.rows().len());
-        let mut built = 0;
-        for (event, whole) in some.iter().zip(all.iter()) {
-            let (found, whole) = (event.to_event(), whole.to_event());
-            assert_eq!((found.time, &found.kind), (whole.time, &whole.kind));
-            if !whole.record || matches!(whole.kind, EventKind::Marker { .. }) {
-                continue;
-            }
-            match is_built(&whole) {
-                true => assert_eq!(found, whole, "{number}"),
-                false => assert!(found.name.is_empty() && found.fields.is_empty(), "{number}"),
-            }
-            built += usize::from(is_built(&whole));
-        }
-        assert!(built > 10, "{number}");
-    }
 }

@@ -120,8 +120,7 @@ pub fn show(
         ..part.replay()
     };
     let mut replay = Replay::new(trace.info(), &symbols, options);
-    let input = args.filter.reading(&args.input, true);
-    let again = open(&input, &args.symbols, args.filter.wanted(), context)?;
+    let again = open(&args.input, &args.symbols, args.filter.wanted(), context)?;
     let mut source = label(again, &symbols);
     let mut batch = Batch::default();
     // Read errors have been reported already.
