@@ -297,3 +297,19 @@ fn a_damaged_packet_is_told_from_another_file() {
         assert_eq!(skipped.map(|it| it.is_other_file), Some(expected));
     }
 }
+
+/// Three packets in common, of which one has a changed byte.
+#[test]
+fn a_damaged_byte_does_not_part_snapshots_without_numbers() {
+    let root = tempfile::tempdir().expect("a directory");
+    let metadata = METADATA.replace("packet_seq_num", "other");
+    for (name, numbers, damage) in [("one", 0..4, 0), ("two", 1..6, 1)] {
+        let folder = part(root.path(), name, &format!("{metadata}{EVENT}"));
+        let mut bytes: Vec<u8> = numbers.flat_map(|number| packet(0, number)).collect();
+        bytes[48 + 36] += damage;
+        fs::write(folder.join("c_0"), bytes).expect("a stream");
+    }
+    let (names, gaps, events) = read(root.path());
+    assert_eq!(names, ["one/c_0 and 1 more"]);
+    assert_eq!((gaps, events), (0, 12));
+}
