@@ -425,7 +425,7 @@ impl Schedule {
                 Ok(known) if known.is_none_or(|known| known == thread) => Ok(Some(thread)),
                 _ => Err(()),
             };
-            // A switch tells more of where a thread runs.
+            // A recorded switch is better evidence of where a thread runs.
             if is_first && !self.runs(thread) {
                 self.take_from_others(thread, (machine, cpu), row.time);
             }

@@ -78,22 +78,130 @@ fn a_task_with_the_pid_of_an_earlier_one_is_in_its_own_process() {
         switch("first-7", 70, 3, "X", "sh-80"),
         created("sh-80", 80, 4, 7, "3d0f00"),
         switch("sh-80", 80, 5, "S", "second-7"),
-        // Nothing but the column says that the next one is another.
         switch("second-7", 80, 6, "S", IDLE),
-        switch(IDLE, 0, 7, "R", "third-7"),
-        line("third-7", 7, 8, "tracing_mark_write: x"),
-        switch("third-7", 7, 9, "S", IDLE),
     ]
     .concat();
     let seen = threads(text.as_bytes(), ran);
-    let seen: Vec<_> = seen.into_iter().filter(|it| it.0 == 7).collect();
-    let processes: Vec<_> = seen.iter().map(|it| it.2).collect();
-    assert_eq!(&processes[..2], [Some(70), Some(80)]);
-    assert_eq!(&seen[0].1, "first");
-    assert_eq!(&seen[1].1, "third", "renamed by the switch to it");
-    let marks = threads(text.as_bytes(), |kind| matches!(kind, EventKind::Other));
-    let last = marks.iter().rfind(|it| it.0 == 7).unwrap();
-    assert_eq!((last.1.as_str(), last.2), ("third", Some(7)));
+    let of_7 = seen.into_iter().filter(|it| it.0 == 7);
+    let of_7: Vec<_> = of_7.map(|it| (it.1, it.2)).collect();
+    let expected = [("first", 70), ("second", 80)];
+    let expected = expected.map(|(name, process)| (name.to_owned(), Some(process)));
+    assert_eq!(of_7, expected);
+}
+
+/// The processes of the threads with this pid, at their switches and marks.
+fn processes(text: &[String], pid: u64) -> Vec<Option<u64>> {
+    let chosen = |kind: &EventKind| {
+        matches!(
+            kind,
+            EventKind::SwitchedIn | EventKind::SwitchedOut | EventKind::Other
+        )
+    };
+    let seen = threads(text.concat().as_bytes(), chosen);
+    let seen = seen.into_iter().filter(|it| it.0 == pid);
+    seen.map(|it| it.2).collect()
+}
+
+fn fork(by: &str, group: u32, time: u32, pid: u32) -> String {
+    let (comm, parent) = by.split_once('-').unwrap();
+    let event =
+        format!("sched_process_fork: comm={comm} pid={parent} child_comm=sh child_pid={pid}");
+    line(by, group, time, &event)
+}
+
+/// The kernel names the process of the task that has the pid when the text is read.
+#[test]
+fn a_run_whose_column_changes_is_that_of_one_thread() {
+    let text = [
+        HEAD.to_owned(),
+        switch(IDLE, 0, 1, "R", "first-7"),
+        line("first-7", 70, 2, "tracing_mark_write: x"),
+        // From here on the text was read when the pid was a later one's.
+        line("first-7", 80, 3, "tracing_mark_write: x"),
+        line(
+            "first-7",
+            80,
+            4,
+            "sched_process_exit: comm=first pid=7 prio=120",
+        ),
+        line("first-7", 80, 5, "tracing_mark_write: x"),
+        switch("first-7", 80, 6, "X", "sh-80"),
+        created("sh-80", 80, 7, 7, "3d0f00"),
+        switch("sh-80", 80, 8, "S", "second-7"),
+        line("second-7", 80, 9, "tracing_mark_write: x"),
+        switch("second-7", 80, 10, "S", IDLE),
+    ];
+    let expected = [[Some(70); 6].as_slice(), &[Some(80); 3]].concat();
+    assert_eq!(processes(&text, 7), expected);
+}
+
+/// `cat trace` names the latest process on all lines of a pid.
+#[test]
+fn the_flags_of_a_new_process_are_true_where_its_lines_are_not() {
+    let text = [
+        HEAD.to_owned(),
+        switch(IDLE, 0, 1, "R", "first-7"),
+        exit("first-7", 70, 2),
+        switch("first-7", 70, 3, "X", "sh-80"),
+        created("sh-80", 80, 4, 7, "1200000"),
+        switch("sh-80", 80, 5, "S", "second-7"),
+        line("second-7", 70, 6, "tracing_mark_write: x"),
+        exit("second-7", 70, 7),
+        switch("second-7", 70, 8, "X", "sh-70"),
+        created("sh-70", 70, 9, 7, "3d0f00"),
+        switch("sh-70", 70, 10, "S", "third-7"),
+        line("third-7", 70, 11, "tracing_mark_write: x"),
+        switch("third-7", 70, 12, "S", IDLE),
+    ];
+    let [first, second, third] = [70, 7, 70].map(|process| vec![Some(process); 4]);
+    let expected = [&first[..3], &second[..], &third[..3]].concat();
+    assert_eq!(processes(&text, 7), expected);
+}
+
+/// Without flags the next line of a new task tells its process, which may be that of the earlier task.
+#[test]
+fn a_new_task_can_be_of_the_process_of_the_earlier_one() {
+    let mut text = vec![HEAD.to_owned()];
+    for (place, group) in [70, 70, 80].into_iter().enumerate() {
+        let time = 10 * u32::try_from(place).unwrap();
+        let parent = format!("sh-{group}");
+        text.extend([
+            switch(IDLE, 0, time + 1, "R", &parent),
+            fork(&parent, group, time + 2, 7),
+            switch(&parent, group, time + 3, "S", "task-7"),
+            line("task-7", group, time + 4, "tracing_mark_write: x"),
+            switch("task-7", group, time + 5, "S", IDLE),
+        ]);
+    }
+    let expected = [70, 70, 80].map(|process| [Some(process); 3]);
+    assert_eq!(processes(&text, 7), expected.concat());
+}
+
+/// `execve` by another thread than the first one ends that, and gives its pid to the other one.
+#[test]
+fn a_process_that_another_thread_replaces_is_the_same() {
+    let text = [
+        HEAD.to_owned(),
+        switch(IDLE, 0, 1, "R", "first-7"),
+        exit("first-7", 7, 2),
+        switch("first-7", 7, 3, "Z", "worker-9"),
+        line(
+            "new-7",
+            7,
+            4,
+            "sched_process_exec: filename=/bin/new pid=7 old_pid=9",
+        ),
+        switch("new-7", 7, 5, "S", IDLE),
+        switch(IDLE, 0, 6, "R", "new-7"),
+        switch("new-7", 7, 7, "S", IDLE),
+    ];
+    let seen = threads(text.concat().as_bytes(), |kind| {
+        matches!(kind, EventKind::SwitchedIn)
+    });
+    let of_7 = seen.into_iter().filter(|it| it.0 == 7);
+    let of_7: Vec<_> = of_7.map(|it| (it.2, it.3)).collect();
+    let new = (Some(7), "new".to_owned());
+    assert_eq!(of_7, [new.clone(), new]);
 }
 
 #[test]

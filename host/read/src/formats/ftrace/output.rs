@@ -98,6 +98,8 @@ struct Tasks {
     stated: Vec<bool>,
     /// Task that runs on each CPU, as far as it is known from records: those of idle tasks name no thread.
     running: Vec<Option<i32>>,
+    /// Whether a record of a switch has been read.
+    has_switches: bool,
     /// Incomplete switches, and the rows after them.
     tails: Tails,
     /// Whether rows keep the order of their records, so that no switch waits.

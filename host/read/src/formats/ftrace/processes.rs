@@ -7,13 +7,40 @@ use kymo_event::{Identities, Space, SpaceId, SpaceKind};
 /// Largest number of tasks. Linux has no higher pids (`PID_MAX_LIMIT`).
 const MOST: usize = 1 << 22;
 
+/// Thread groups of tasks, as lines name them.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// Groups of each task in the order of its lines, with the number of the last line before another group.
+    of_tasks: HashMap<i32, VecDeque<(i32, u64)>>,
+    lines: u64,
+}
+
+impl Groups {
+    /// Takes the next line that names the group of its task.
+    pub(super) fn line(&mut self, pid: i32, group: i32) {
+        let groups = self.of_tasks.entry(pid).or_default();
+        match groups.back_mut() {
+            Some((known, last)) if *known == group => *last = self.lines,
+            _ => groups.push_back((group, self.lines)),
+        }
+        self.lines += 1;
+    }
+
+    /// Returns whether no line named a group.
+    pub(super) fn is_empty(&self) -> bool {
+        self.of_tasks.is_empty()
+    }
+}
+
 /// Processes of tasks.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     /// Thread groups by task.
     groups: HashMap<i32, i32>,
-    /// Thread groups of later tasks with the pids of earlier ones, in order.
-    later: HashMap<i32, VecDeque<i32>>,
+    /// Thread groups that the first lines name.
+    ahead: Groups,
+    /// Number of lines that have named groups.
+    lines: u64,
     /// Spaces by thread group.
     spaces: HashMap<i32, SpaceId>,
 }
@@ -26,28 +53,40 @@ impl Processes {
         }
     }
 
-    /// Sets the thread groups of the tasks that have a pid one after another.
-    pub(super) fn add_all(&mut self, pid: i32, mut groups: VecDeque<i32>) {
-        if let Some(first) = groups.pop_front() {
-            self.add(pid, first);
-            if !groups.is_empty() {
-                self.later.insert(pid, groups);
+    /// Sets the thread groups that the first lines name.
+    pub(super) fn add_ahead(&mut self, ahead: Groups) {
+        for (pid, groups) in &ahead.of_tasks {
+            if let Some((group, _)) = groups.front() {
+                self.add(*pid, *group);
+            }
+        }
+        self.ahead = ahead;
+    }
+
+    /// Counts a line that names the thread group of its task. Returns whether it is the known one, or the first.
+    pub(super) fn is_of(&mut self, pid: i32, group: i32) -> bool {
+        self.lines += 1;
+        match self.group(pid) {
+            Some(known) => known == group,
+            None => {
+                self.add(pid, group);
+                true
             }
         }
     }
 
-    /// Handles another task with the pid of an earlier one, in `group` if that is known.
-    pub(super) fn reused(&mut self, pid: i32, group: Option<i32>) {
-        let later = self.later.get_mut(&pid);
-        let next = later.as_ref().and_then(|later| later.front().copied());
-        let group = group.or(next);
-        if let Some(later) = later.filter(|_| group == next) {
-            later.pop_front();
+    /// Returns the thread group that the next line of a task names, as far as that is one of the first lines.
+    pub(super) fn next_group(&mut self, pid: i32) -> Option<i32> {
+        let groups = self.ahead.of_tasks.get_mut(&pid)?;
+        while groups.front().is_some_and(|(_, last)| *last < self.lines) {
+            groups.pop_front();
         }
-        if let Some(group) = group {
-            self.add(pid, group);
-        }
-        // No pid is that of another task before all of the group that it names have ended.
+        groups.front().map(|(group, _)| *group)
+    }
+
+    /// Handles the creation of another task with the pid of an earlier one: no pid is that of another task before all
+    /// of the group that it names have ended.
+    pub(super) fn end(&mut self, pid: i32) {
         self.spaces.remove(&pid);
     }
 

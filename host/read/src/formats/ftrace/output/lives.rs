@@ -14,39 +14,41 @@ impl Output {
         identities: &mut Identities,
     ) -> Option<ThreadId> {
         let is_first = !self.tasks.threads.contains_key(&pid);
-        if let Some(group) = group.filter(|_| is_first && self.processes.group(pid).is_none()) {
+        if let Some(group) = group.filter(|_| is_first) {
             self.processes.add(pid, group);
         }
         let earlier = self.thread(pid, identities)?;
         if !self.reused.has_been(earlier) {
             return None;
         }
+        self.processes.end(pid);
         self.reuse(pid, group, earlier, identities);
         Some(earlier)
     }
 
     /// Handles the thread group of a task in the columns of a line. Returns the earlier thread with its pid, if that was
-    /// of another group: a task stays in its group.
+    /// of another group and has ended. A thread that may run is the same one: the kernel names the group of the task
+    /// that has the pid when the text is read.
     pub(in crate::formats::ftrace) fn grouped(
         &mut self,
         pid: i32,
         group: i32,
         identities: &mut Identities,
     ) -> Option<ThreadId> {
-        match self.processes.group(pid) {
-            Some(known) if known == group => return None,
-            Some(_) => {}
-            None => {
-                self.processes.add(pid, group);
-                return None;
-            }
+        if self.processes.is_of(pid, group) {
+            return None;
         }
         let earlier = self.tasks.threads.get(&pid).copied();
-        match earlier {
+        let ended = earlier.filter(|earlier| {
+            // An exiting thread runs up to its switch.
+            let is_gone = self.reused.is_exiting(*earlier) && !self.tasks.has_switches;
+            is_gone || self.reused.has_ended(*earlier)
+        });
+        match ended {
             Some(earlier) => self.reuse(pid, Some(group), earlier, identities),
-            None => self.processes.reused(pid, Some(group)),
+            None => self.processes.add(pid, group),
         }
-        earlier
+        ended
     }
 
     /// Creates the thread that has the pid of an earlier one.
@@ -57,7 +59,9 @@ impl Output {
         earlier: ThreadId,
         identities: &mut Identities,
     ) {
-        self.processes.reused(pid, group);
+        if let Some(group) = group.or_else(|| self.processes.next_group(pid)) {
+            self.processes.add(pid, group);
+        }
         let space = self.processes.space(pid, self.space, identities);
         let tid = Tid(u64::from(pid.unsigned_abs()));
         let thread = identities.new_thread_after(Some(earlier), space, tid);
@@ -104,13 +108,15 @@ impl Output {
     }
 
     /// Handles a switch from one task to another. `is_dead` returns whether the first one's state says that it ends.
-    /// Returns the earlier thread with the pid of the next task, if that one's creation was not recorded.
+    /// Returns the earlier thread with the pid of the next task, if that one's creation was not recorded. It is in the
+    /// earlier one's process, unless its lines name another: `execve` by another thread gives it the first one's pid.
     pub(in crate::formats::ftrace) fn switched(
         &mut self,
         [left, next]: [i32; 2],
         is_dead: impl FnOnce() -> bool,
         identities: &mut Identities,
     ) -> Option<ThreadId> {
+        self.tasks.has_switches = true;
         if let Some(thread) = self.thread(left, identities) {
             match self.reused.is_exiting(thread) && is_dead() {
                 true => self.reused.ended(thread),
@@ -121,10 +127,11 @@ impl Output {
             return None;
         }
         let next_thread = self.thread(next, identities)?;
-        let is_other = self.reused.has_ended(next_thread);
-        is_other
-            .then(|| self.created(next, None, identities))
-            .flatten()
+        if !self.reused.has_ended(next_thread) {
+            return None;
+        }
+        self.reuse(next, None, next_thread, identities);
+        Some(next_thread)
     }
 
     /// Handles the exit of a task.

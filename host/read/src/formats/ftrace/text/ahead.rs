@@ -1,11 +1,12 @@
 //! Survey of a text before its lines are converted. Most of it is available for files only, not for pipes.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use kymo_ftrace::text::{self, Line, TextKind};
 use memchr::memmem;
 
+use crate::formats::ftrace::processes::Groups;
 use crate::formats::ftrace::{BEGINNINGS, Beginnings};
 
 use super::input::{Input, lines};
@@ -116,17 +117,13 @@ pub(super) fn is_timed(input: &Input) -> bool {
     first == Some(true)
 }
 
-/// The thread groups of tasks in the lines, several in order where a pid has been that of several tasks; empty if the
-/// first event has no column for them.
-pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> HashMap<i32, VecDeque<i32>> {
-    let mut groups = HashMap::<i32, VecDeque<i32>>::new();
+/// The thread groups of tasks in the lines; empty if the first event has no column for them.
+pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> Groups {
+    let mut groups = Groups::default();
     for line in lines {
         if let Line::Event(event) = text::line(&line) {
             if let (Some(task), Some(group)) = (event.task, event.group) {
-                let groups = groups.entry(task.pid).or_default();
-                if groups.back() != Some(&group) {
-                    groups.push_back(group);
-                }
+                groups.line(task.pid, group);
             } else if groups.is_empty() && !line.contains("(-----") {
                 break;
             }

@@ -16,16 +16,17 @@ impl TextSource {
     }
 
     /// Returns the thread group of a task that another one creates with these flags.
-    pub(super) fn group_of_new(&self, pid: i32, parent: i32, flags: &str) -> Option<i32> {
+    pub(super) fn group_of_new(&mut self, pid: i32, parent: i32, flags: &str) -> Option<i32> {
         /// `CLONE_THREAD` (Linux, `include/uapi/linux/sched.h`): the task is a thread of the one that creates it.
         const THREAD: u64 = 0x1_0000;
         let flags = flags.strip_prefix("0x").unwrap_or(flags);
         let flags = u64::from_str_radix(flags.split_whitespace().next()?, 16).ok()?;
+        let processes = &mut self.output.processes;
         match flags & THREAD {
+            _ if !self.info.has_processes => None,
             0 => Some(pid),
-            _ => self.output.processes.group(parent),
+            _ => (processes.next_group(pid)).or_else(|| processes.group(parent)),
         }
-        .filter(|_| self.info.has_processes)
     }
 
     /// Handles the creation of a task, in a thread group if that is known.

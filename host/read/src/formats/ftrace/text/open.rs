@@ -95,9 +95,7 @@ impl TextSource {
         let ahead = input.ahead();
         let groups = groups(ahead.take(LINES_LOOKED_AT));
         info.has_processes = !groups.is_empty();
-        for (pid, groups) in groups {
-            output.processes.add_all(pid, groups);
-        }
+        output.processes.add_ahead(groups);
         if options.wanted == Wanted::Records {
             output.stay();
         } else if marks_missing_exits && is_timed(&input) {
