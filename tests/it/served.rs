@@ -224,6 +224,35 @@ fn a_host_that_goes_away_in_the_middle_holds_nothing_up() {
 }
 
 #[test]
+fn a_second_host_waits_for_the_first() {
+    let folder = folder("second");
+    let mut program = Program::start(&folder, "socket", "overwrite");
+    let socket = program.socket("socket");
+    program.tell("w");
+    let connect = || {
+        let mut host = UnixStream::connect(&socket).unwrap();
+        host.set_read_timeout(Some(PATIENCE)).unwrap();
+        host.write_all(b"\rping\r").unwrap();
+        host
+    };
+    let mut answer = [0; 16];
+    let mut first = connect();
+    assert!(first.read(&mut answer).unwrap() > 0);
+    let mut second = connect();
+    let soon = Duration::from_millis(300);
+    second.set_read_timeout(Some(soon)).unwrap();
+    let early = second.read(&mut answer);
+    assert!(early.is_err(), "{early:?}");
+    first.write_all(b"ping\r").unwrap();
+    assert!(first.read(&mut answer).unwrap() > 0);
+    drop(first);
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(second.read(&mut answer).unwrap() > 0);
+    drop(second);
+    program.end();
+}
+
+#[test]
 fn a_fork_has_a_socket_of_its_own() {
     let folder = folder("fork");
     let mut program = Program::start(&folder, "socket", "overwrite");

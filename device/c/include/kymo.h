@@ -274,8 +274,7 @@ extern const char __executable_start[];
  *
  * kymo_switch() and kymo_switched_in() distinguish threads; kymo_config.current_thread does so as well, with more
  * instructions per call. Promotions are ignored. A call that lasts longer than one wraparound of the counter needs
- * kymo_tick(). For one processor; for several see KYMO_CPU_DURATION. On Linux a program needs only KYMO_THRESHOLD in
- * its environment. */
+ * kymo_tick(). For several processors see KYMO_CPU_DURATION. On Linux KYMO_THRESHOLD in the environment is enough. */
 #define KYMO_DURATION_ON 1u     /* use duration mode from the start; else the host turns it on */
 #define KYMO_DURATION_ON_CPU 2u /* take off the time in which other threads ran; interrupts count (more instructions) */
 #define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */
@@ -326,10 +325,10 @@ typedef struct kymo_duration {
 	uintptr_t reserved_base;
 	kymo_duration_retained_t *retained;
 	/* A call of `freeze` that took longer than freeze_over ticks (at least the threshold) turns recording off, like
-	 * entering stop_at. Both apply only to calls from freeze_from (NULL: from anywhere) and only to the
-	 * freeze_hit-th such call since recording was turned on (0: the first); recording then ends after freeze_after
-	 * more calls have been recorded. Recording that was turned on again ends so again, freeze_times times at most
-	 * (0: without limit), counted until events are cleared or the program restarts. */
+	 * entering stop_at. Both apply only to calls from freeze_from (NULL: from anywhere) and only to the freeze_hit-th
+	 * such call since recording was turned on (0: the first); recording then ends after freeze_after more recorded
+	 * calls. It ends so freeze_times times at most, though it is turned on again (0: without limit), counted until
+	 * events are cleared or the program restarts. */
 	void (*freeze)(void);
 	uintptr_t freeze_over;
 	void (*freeze_from)(void);

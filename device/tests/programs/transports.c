@@ -374,6 +374,9 @@ static int32_t counted_write(void *unused, const uint8_t *bytes, uint32_t count)
 	return inner->write(inner->context, bytes, count);
 }
 
+/* How many bytes the last transport has taken while nothing took them from it. */
+static uint32_t room;
+
 /* How often write() is called for these bytes until they count as lost; 0 if they are taken. */
 static uint32_t until_lost(kymo_transport_t *of, uint32_t patience)
 {
@@ -390,6 +393,7 @@ static uint32_t until_lost(kymo_transport_t *of, uint32_t patience)
 		CHECK(counted.lost_writes == (uint32_t)n + 1 && counted.lost_bytes > before);
 	}
 	CHECK(counted.lost_bytes - before == sizeof much);
+	room = 3 * sizeof much - counted.lost_bytes;
 	return writes;
 }
 
@@ -402,8 +406,9 @@ static void facts(const char *name, kymo_transport_t *of, void (*go)(void))
 	state = FULL;
 	handler = NULL;
 	samples = locks = 0;
+	room = 0;
 	uint32_t most = until_lost(of, 9);
-	printf("facts %s:", name);
+	printf("facts %s: buffer %u;", name, (unsigned)room);
 	if (most > 0)
 		CHECK(most == 10 && until_lost(of, 0) == 1);
 	else

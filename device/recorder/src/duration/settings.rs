@@ -42,9 +42,10 @@ pub struct Settings {
     freeze_hit: AtomicU32,
     /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
-    /// Two halves, in the order of memory. The first: event that stops recording, [`ON_MARKER`], [`ON_IRQ`], or 0 for
-    /// none; `freeze_value` is its value or number. The second: how often recording is stopped at most; 0: unlimited.
-    freeze_on: AtomicU32,
+    /// Event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its value or number.
+    freeze_on: AtomicU16,
+    /// How often recording is stopped at most; 0: unlimited.
+    freeze_times: AtomicU16,
     freeze_value: AtomicU32,
     /// Number of such occurrences since recording was turned on.
     hits: AtomicU32,
@@ -72,6 +73,9 @@ const KEPT: usize = 11;
 
 /// How many of these are machine words in the settings, too.
 const OF_WORDS: usize = 5;
+
+/// How many are numbers of 32 bits. The last one is event and limit, of 16 bits each.
+const OF_NUMBERS: usize = KEPT - OF_WORDS - 1;
 
 /// Number of machine words of `kymo_duration_retained_t`.
 pub const WORDS: usize = KEPT + 1;
@@ -136,7 +140,8 @@ impl Settings {
             freeze_from: AtomicUsize::new(0),
             freeze_hit: AtomicU32::new(0),
             freeze_after: AtomicU32::new(0),
-            freeze_on: AtomicU32::new(0),
+            freeze_on: AtomicU16::new(0),
+            freeze_times: AtomicU16::new(0),
             freeze_value: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             left: AtomicU32::new(0),
@@ -161,21 +166,8 @@ impl Settings {
             FreezeOn::Irq(number) => (ON_IRQ, number.into()),
         };
         self.freeze_value.store(value, Ordering::Relaxed);
-        self.set_event_and_times(kind, self.event_and_times().1);
+        self.freeze_on.store(kind, Ordering::Relaxed);
         self.rearm();
-    }
-
-    /// The halves of [`Settings::freeze_on`].
-    #[inline(always)]
-    fn event_and_times(&self) -> (u16, u16) {
-        let [a, b, c, d] = self.freeze_on.load(Ordering::Relaxed).to_ne_bytes();
-        (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]))
-    }
-
-    fn set_event_and_times(&self, event: u16, times: u16) {
-        let ([a, b], [c, d]) = (event.to_ne_bytes(), times.to_ne_bytes());
-        let word = u32::from_ne_bytes([a, b, c, d]);
-        self.freeze_on.store(word, Ordering::Relaxed);
     }
 
     /// Whether this event stops recording.
@@ -186,7 +178,8 @@ impl Settings {
             Event::IsrEnter(number) => (ON_IRQ, number.into()),
             _ => return false,
         };
-        self.event_and_times().0 == kind && self.freeze_value.load(Ordering::Relaxed) == value
+        self.freeze_on.load(Ordering::Relaxed) == kind
+            && self.freeze_value.load(Ordering::Relaxed) == value
     }
 
     /// Sets the condition of freeze and stop: they must occur in a call from `from` (0: any), count from the `hit`th
@@ -196,7 +189,7 @@ impl Settings {
         self.freeze_from.store(marked(from), Ordering::Relaxed);
         self.freeze_hit.store(hit, Ordering::Relaxed);
         self.freeze_after.store(after, Ordering::Relaxed);
-        self.set_event_and_times(self.event_and_times().0, times);
+        self.freeze_times.store(times, Ordering::Relaxed);
         self.rearm();
     }
 
@@ -258,14 +251,14 @@ impl Settings {
 
     /// Whether recording has been stopped as often as it may be.
     fn is_spent(&self) -> bool {
-        let times = self.event_and_times().1;
+        let times = self.freeze_times.load(Ordering::Relaxed);
         times != 0 && self.acted.load(Ordering::Relaxed) >= times
     }
 
     /// Stops recording, as [`happen`](Self::happen) or [`count`](Self::count) says, by `stop`, which returns whether
     /// recording was on until then; counts that.
     pub fn act(&self, stop: impl FnOnce() -> bool) {
-        let times = self.event_and_times().1;
+        let times = self.freeze_times.load(Ordering::Relaxed);
         // Before, so that no other thread acts instead where recording is turned on again at once.
         let may = |acted| times == 0 || acted < times;
         let more = |acted: u16| acted.saturating_add(may(acted).into());
@@ -414,6 +407,10 @@ impl Settings {
         {
             setting.store(*word as u32, Ordering::Relaxed);
         }
+        let [.., both] = kept;
+        self.freeze_on.store(both as u16, Ordering::Relaxed);
+        self.freeze_times
+            .store((both >> 16) as u16, Ordering::Relaxed);
     }
 
     /// Stores the settings for the next boot, if the program has memory for that. An interrupt that stores them
@@ -444,7 +441,10 @@ impl Settings {
         let numbers = numbers
             .iter()
             .map(|number| number.load(Ordering::Relaxed) as usize);
-        for (to, word) in kept.iter_mut().zip(words.chain(numbers)) {
+        let event = usize::from(self.freeze_on.load(Ordering::Relaxed));
+        let times = usize::from(self.freeze_times.load(Ordering::Relaxed));
+        let both = [event | times << 16];
+        for (to, word) in kept.iter_mut().zip(words.chain(numbers).chain(both)) {
             *to = word;
         }
         kept
@@ -462,13 +462,12 @@ impl Settings {
     }
 
     /// The others.
-    const fn kept_numbers(&self) -> [&AtomicU32; KEPT - OF_WORDS] {
+    const fn kept_numbers(&self) -> [&AtomicU32; OF_NUMBERS] {
         [
             &self.flags,
             &self.depth,
             &self.freeze_hit,
             &self.freeze_after,
-            &self.freeze_on,
             &self.freeze_value,
         ]
     }
@@ -509,12 +508,12 @@ impl Settings {
         FreezeReport {
             function: word(&self.freeze) & !CODE_BIT,
             over: word(&self.freeze_over) as u64,
-            event: self.event_and_times().0.into(),
+            event: self.freeze_on.load(Ordering::Relaxed).into(),
             value: number(&self.freeze_value),
             from: word(&self.freeze_from) & !CODE_BIT,
             hit: number(&self.freeze_hit),
             after: number(&self.freeze_after),
-            times: self.event_and_times().1.into(),
+            times: self.freeze_times.load(Ordering::Relaxed),
             acted: self.acted.load(Ordering::Relaxed),
         }
     }

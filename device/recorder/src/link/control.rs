@@ -207,7 +207,7 @@ pub struct FreezeReport {
     /// Number of calls to record after that.
     pub after: u32,
     /// How often recording stops at most; 0: unlimited.
-    pub times: u32,
+    pub times: u16,
     /// How often it has stopped since that was set.
     pub acted: u16,
 }

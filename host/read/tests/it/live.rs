@@ -276,6 +276,42 @@ fn what_a_target_had_kept_before_is_told_apart() {
     assert_eq!(figures.earlier_ticks, 3500);
 }
 
+/// A second recording of a target does not repeat the losses of the first one.
+#[test]
+fn losses_before_its_first_packet_are_not_of_a_recording() {
+    let mut target = Encoder::new(CORTEX_M, 0, 1);
+    for packet in 0..6u64 {
+        target.record(packet * 1000, &Op::Enter(1));
+        target.discarded = [0, 7, 7, 7, 9, 9][packet as usize];
+        target.close();
+    }
+    let lost = |path: &Path| -> u64 {
+        let mut source = open(path, &OpenOptions::default()).unwrap();
+        let lost = events(&mut *source)
+            .into_iter()
+            .map(|event| match event.kind {
+                EventKind::Gap(Gap::Discarded { events, .. }) => events.unwrap_or(0),
+                _ => 0,
+            });
+        lost.sum()
+    };
+    for (first, expected) in [(0, 9), (3, 2), (4, 0)] {
+        let (_folder, path) = directory();
+        let mut recording =
+            Recording::create(&path, live_identity(), "test", None, &Program::default()).unwrap();
+        recording.begins_at(first * 1000);
+        for packet in &target.packets[first as usize..] {
+            assert_eq!(recording.push(packet).unwrap(), Taken::Written);
+        }
+        let figures = recording.figures();
+        assert_eq!(
+            (figures.discarded, figures.discarded_earlier),
+            (expected, 0)
+        );
+        assert_eq!(lost(&path), expected, "from packet {first}");
+    }
+}
+
 /// A packet of calls with one record each: function, end, duration and thread.
 fn whole_calls(calls: &[(u32, u64, u32, u32)]) -> Vec<u8> {
     let layout = CORTEX_M;

@@ -25,7 +25,13 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         let Some(bytes) = Writer::<P>::direct_bytes(event) else {
             return false;
         };
-        if gate.look() != Look::Open {
+        let may = match gate.look() {
+            Look::Open => true,
+            #[cfg(feature = "duration")]
+            Look::Duration(_) => self.is_marker_alone(event),
+            _ => false,
+        };
+        if !may {
             return false;
         }
         let beyond = bytes.saturating_sub(P::LAYOUT.fast_bytes());

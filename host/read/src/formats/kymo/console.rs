@@ -2,7 +2,8 @@
 //!
 //! A log also has other output, prefixes (times, names) on each line, and maybe several dumps. The lines of a dump have
 //! a mark, a number and a checksum ([`kymo_wire::link::console`]). These identify them at any position, and also where
-//! a terminal of 80 columns wrapped them (they have 85 characters). Missing lines are gaps, as in a dump over the link.
+//! a terminal of 80 columns wrapped them (they have 85 characters). Missing lines are gaps, as in a dump over the link. Lines
+//! that a terminal prints more than once, as when it is connected again, are taken once.
 
 use std::ops::Range;
 use std::path::Path;
@@ -57,7 +58,10 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
         message,
     };
     let count = dumps.len();
-    let number = options.console_dump.unwrap_or(count);
+    // Without its first line it cannot be read.
+    let readable = dumps.iter().rposition(|dump| dump.has_first);
+    let newest = readable.map_or(count, |place| place + 1);
+    let number = options.console_dump.unwrap_or(newest);
     if count == 0 {
         return Err(refuse(
             "expected the lines of a dump behind its beginning, found none".to_owned(),
@@ -72,7 +76,8 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     let mut remarks = chosen.remarks();
     if count > 1 {
         let which = match options.console_dump {
-            None => "the last one",
+            None if newest == count => "the last one",
+            None => "the last one with its beginning",
             Some(_) => "this one",
         };
         remarks.insert(
@@ -144,6 +149,33 @@ impl TextDump {
         self.lines.sort_by_key(|line| line.number);
         self.lines.dedup_by_key(|line| line.number);
         self
+    }
+
+    /// Whether this [finished](Self::finish) one is a part of `earlier` that a terminal has printed again: it has the same
+    /// end, or no end and no other lines.
+    fn repeats(&self, earlier: &Self) -> bool {
+        let has_same_end = self.end.is_some() && self.end == earlier.end;
+        if self.end.is_some() && !has_same_end {
+            return false;
+        }
+        let mut known = 0;
+        let fits = self.lines.iter().all(|line| {
+            let place = earlier
+                .lines
+                .binary_search_by_key(&line.number, |it| it.number);
+            let other = place.ok().and_then(|place| earlier.lines.get(place));
+            known += usize::from(other.is_some());
+            other.is_none_or(|other| other == line)
+        });
+        fits && (has_same_end || known == self.lines.len())
+    }
+
+    /// Adds the lines of one that [repeats](Self::repeats) this one.
+    fn add(&mut self, again: Self) {
+        self.has_first |= again.has_first;
+        self.survived = self.survived.or(again.survived);
+        self.lines.extend(again.lines);
+        *self = std::mem::take(self).finish();
     }
 
     fn is_empty(&self) -> bool {
@@ -280,12 +312,14 @@ fn unwrapped<T>(
 
 /// All dumps of a log, in order.
 fn dumps(log: &[u8]) -> Vec<TextDump> {
-    let mut dumps = Vec::new();
+    let mut dumps: Vec<TextDump> = Vec::new();
     let mut current = TextDump::default();
     let mut finish = |current: &mut TextDump| {
         let done = std::mem::take(current).finish();
-        if !done.is_empty() {
-            dumps.push(done);
+        match dumps.last_mut() {
+            _ if done.is_empty() => {}
+            Some(earlier) if done.repeats(earlier) => earlier.add(done),
+            _ => dumps.push(done),
         }
     };
     let texts: Vec<&[u8]> = log
@@ -317,6 +351,9 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
         for at in memmem::find_iter(text, LINE) {
             let line = unwrapped(text, at, at + LINE.len(), behind, read_line);
             let Some(line) = line else { continue };
+            if current.lines.last() == Some(&line) {
+                continue;
+            }
             // The mark between two dumps may be damaged.
             if line.number == 0 && current.has_first {
                 finish(&mut current);
@@ -432,6 +469,57 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].bytes().0, bytes[..4 * LINE_BYTES]);
         assert_eq!(found[1].bytes(), (bytes, vec![]));
+    }
+
+    #[test]
+    fn what_a_terminal_repeats_is_taken_once() {
+        let bytes = content(5);
+        let all = lines(&bytes);
+        let check = |log: &[String], what: &str| {
+            let found = dumps(log.join("\r\n").as_bytes());
+            let [dump] = &found[..] else {
+                panic!("{what}: {} dumps", found.len());
+            };
+            assert_eq!(dump.bytes(), (bytes.clone(), vec![]), "{what}");
+            assert_eq!(dump.remarks(), [""; 0], "{what}");
+        };
+        let doubled = |line: &String| [line.clone(), line.clone()];
+        let twice: Vec<_> = all.iter().flat_map(doubled).collect();
+        check(&twice, "each line twice");
+        let side_by_side: Vec<_> = all.iter().map(|line| format!("{line}{line}")).collect();
+        check(&side_by_side, "each line twice in its line");
+        // A console that is connected again begins with what it still has.
+        let end = all.len() - 1;
+        for from in 1..all.len() {
+            let again = &all[from..];
+            check(&[&all[..], again].concat(), "lines behind the dump");
+            check(&[&all[..], &all[from..end]].concat(), "without its end");
+            if from > 1 {
+                check(&[&all[..end], again].concat(), "in the dump");
+            }
+        }
+        check(&[&all[..], &all[..]].concat(), "all of it");
+        // What one copy lacks the other one has.
+        let (mut first, mut second) = (all.clone(), all.clone());
+        first.remove(3);
+        second.remove(7);
+        check(&[first, second].concat(), "two damaged copies");
+    }
+
+    #[test]
+    fn a_damaged_line_loses_its_own_bytes() {
+        let bytes = content(5);
+        let mut all = lines(&bytes);
+        all[4].replace_range(20..21, "*");
+        let twice: Vec<_> = all.iter().flat_map(|line| [line, line]).cloned().collect();
+        for log in [&all, &twice] {
+            let found = dumps(log.join("\r\n").as_bytes());
+            assert_eq!(found.len(), 1);
+            let lost = 3 * LINE_BYTES as u64..4 * LINE_BYTES as u64;
+            assert_eq!(found[0].bytes().1, [lost]);
+            let remarks = found[0].remarks();
+            assert!(remarks[0].contains("48 bytes"), "{remarks:?}");
+        }
     }
 
     #[test]

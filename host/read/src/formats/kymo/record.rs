@@ -8,13 +8,14 @@
 //! and it may have restarted with another clock and other sequence numbers. The packets' headers show
 //! both.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use kymo_event::Addr;
-use kymo_wire::event::{METADATA_STREAM, PacketHeader};
+use kymo_wire::event::{ByteOrder, Layout, METADATA_STREAM, PacketHeader};
 use kymo_wire::packet::ITEM_STREAM;
 use kymo_wire::{items, metadata};
 
@@ -94,6 +95,9 @@ struct Recorded {
     bytes: u64,
     /// The counter of discarded events in the last packet.
     discarded: u32,
+    /// This counter in the first packet, if the target has sent others before this recording: those losses do not belong to
+    /// it, and an earlier recording may have counted them. The written packets count from here on.
+    before: u32,
     /// The end of the last packet, in ticks.
     end: u64,
 }
@@ -190,8 +194,9 @@ impl Recording {
             other => return Ok(other),
         }
         let whole = stream.bytes;
+        let counted = stream.counted_from_here(&header, packet, layout);
         let append = |file: &mut File| {
-            file.write_all(packet).inspect_err(|_| {
+            file.write_all(&counted).inspect_err(|_| {
                 // A partial packet is damage. If truncation fails too, the reader reports it.
                 let _ = file.set_len(whole);
             })
@@ -292,13 +297,40 @@ struct Lost {
 impl Recorded {
     fn new(directory: &Path, header: &PacketHeader) -> Self {
         let name = StreamKind::of_file("", Some(header)).file_name(header.cpu);
+        // The first packet of all has number 0.
+        let before = match header.sequence {
+            0 => 0,
+            _ => header.discarded,
+        };
         Self {
             path: directory.join(name),
             newest: Newest::default(),
             bytes: 0,
-            discarded: 0,
+            discarded: before,
+            before,
             end: 0,
         }
+    }
+
+    /// The packet with its counter of discarded events [since the begin](Self::before) of the recording.
+    fn counted_from_here<'p>(
+        &self,
+        header: &PacketHeader,
+        packet: &'p [u8],
+        layout: Layout,
+    ) -> Cow<'p, [u8]> {
+        let place = PacketHeader::DISCARDED_OFFSET..PacketHeader::DISCARDED_OFFSET + 4;
+        let mut packet = Cow::Borrowed(packet);
+        if self.before != 0
+            && let Some(place) = packet.to_mut().get_mut(place)
+        {
+            let discarded = header.discarded.wrapping_sub(self.before);
+            place.copy_from_slice(&match layout.order {
+                ByteOrder::Little => discarded.to_le_bytes(),
+                ByteOrder::Big => discarded.to_be_bytes(),
+            });
+        }
+        packet
     }
 
     /// Creates the stream's file before the first packet, else opens it for appending. A file that was

@@ -65,6 +65,16 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         Some(&first.duration()?.settings)
     }
 
+    /// Whether this event is a marker that stops nothing: in duration mode it needs nothing but a record, too.
+    #[inline(always)]
+    pub(in super::super) fn is_marker_alone(&self, event: Event) -> bool {
+        match event {
+            Event::NamedMarker { .. } => true,
+            Event::Marker(_) => self.stops().is_some_and(|stops| !stops.freezes_on(event)),
+            _ => false,
+        }
+    }
+
     /// Restarts the counts of what stops recording where recording is turned on.
     pub(in super::super) fn restart_stops(&self) {
         if let Some(stops) = self.stops() {
