@@ -327,7 +327,8 @@ typedef struct kymo_duration {
 	/* A call of `freeze` that took longer than freeze_over ticks (at least the threshold) turns recording off, like
 	 * entering stop_at. Both apply only to calls from freeze_from (NULL: from anywhere) and only to the freeze_hit-th
 	 * such call since recording was turned on (0: the first); recording then ends after freeze_after more recorded
-	 * calls. It ends so freeze_times times at most, though it is turned on again (0: without limit). */
+	 * calls. It ends so freeze_times times at most, though it is turned on again (0: without limit), counted until
+	 * events are cleared or the program restarts. */
 	void (*freeze)(void);
 	uintptr_t freeze_over;
 	void (*freeze_from)(void);

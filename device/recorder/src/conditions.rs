@@ -186,13 +186,17 @@ impl Condition {
     }
 
     /// Counts that it acts; returns false if it has acted as often as it may meanwhile.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn act(&self) -> bool {
-        let ([_, _], [_, times, ..]) = self.get();
+        let times = self.times.load(Ordering::Relaxed);
         let more = |acted: u32| acted.saturating_add(is_within(times, acted).into());
         is_within(times, change(&self.acted, more))
     }
 
     /// Takes back what [`act`](Self::act) counted, as it had no effect.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn take_back(&self) {
         change(&self.acted, |acted| acted.saturating_sub(1));
     }

@@ -235,9 +235,20 @@ impl Process {
         edge: Edge,
         (function, caller): (usize, usize),
     ) {
-        if function != gate.stopper() || function == 0 {
-            return;
+        if function == gate.stopper() && function != 0 {
+            self.stopper_called(thread_buffer, gate, edge, (function, caller));
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stopper_called(
+        &self,
+        thread_buffer: &ThreadBuffer<Linux>,
+        gate: &Gate,
+        edge: Edge,
+        (function, caller): (usize, usize),
+    ) {
         let site = gate.site(caller);
         if thread_buffer.follow_stopper(edge, function, site)
             && !self.set_recording(gate, false, Cause::Function)
