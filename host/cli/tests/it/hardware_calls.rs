@@ -189,3 +189,16 @@ fn symbols_beside_an_image_are_the_borders_of_functions() {
         }
     }
 }
+
+/// The titles of trees have the trace's unit, which is no second.
+#[test]
+fn titles_of_trees_have_the_unit() {
+    let Some(folder) = captures::coresight() else {
+        return;
+    };
+    let input = folder.join("snapshots/r5f-freertos").display().to_string();
+    let text = stdout(&["calls", "--trees", "-n", "1", &input]);
+    let title = text.lines().next().expect("a title");
+    assert_eq!(title.matches(" instructions").count(), 2, "{title}");
+    assert!(title.contains(", at "), "{title}");
+}

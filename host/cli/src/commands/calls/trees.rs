@@ -13,7 +13,7 @@ use kymo_analysis::calls::{CallId, Callee, End, How, Step, TrackId};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_analysis::selection::Selection;
 use kymo_analysis::spread::{Spread, bucket_of};
-use kymo_event::{Batch, Duration, Identities, TraceInfo};
+use kymo_event::{Batch, Duration, Identities, TimeUnit, TraceInfo};
 
 use super::row::Call;
 use super::{Args, Calls, Layout, Slowest, timed};
@@ -153,11 +153,18 @@ pub fn show(
             time: call.end.began().unwrap_or_default(),
             origin: kymo_event::Time(0),
         };
-        let short = |duration| Human(duration).to_string().trim().to_owned();
+        let short = |duration| match unit::get() {
+            TimeUnit::Nanoseconds => Human(duration).to_string().trim().to_owned(),
+            _ => unit::in_words(duration),
+        };
         let End { how, doubt, .. } = call.end;
         let is_part = call.end.clipped || matches!(how, How::Open | How::RecordingOff);
+        let of_begin = match unit::get() {
+            TimeUnit::Nanoseconds => "s",
+            unit => unit.suffix(),
+        };
         let mut title = format!(
-            "{}: {}{}{}, at {} s",
+            "{}: {}{}{}, at {} {of_begin}",
             escaped(&names.callee(&info.identities, callee)),
             if is_part { "≥" } else { "" },
             short(call.end.duration.unwrap_or_default()),
