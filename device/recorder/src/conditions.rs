@@ -98,6 +98,16 @@ impl Conditions {
         }
     }
 
+    /// Takes back that stopper or trigger [acted](Condition::act), as it had no effect.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_back(&self, stopper: bool) {
+        match stopper {
+            true => self.stopper.take_back(),
+            false => self.trigger.take_back(),
+        }
+    }
+
     /// Restarts the counts.
     pub fn rearm(&self) {
         self.trigger.rearm();
@@ -194,10 +204,8 @@ impl Condition {
         is_within(times, change(&self.acted, more))
     }
 
-    /// Takes back what [`act`](Self::act) counted, as it had no effect.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn take_back(&self) {
+    /// Takes back what [`act`](Self::act) counted.
+    fn take_back(&self) {
         change(&self.acted, |acted| acted.saturating_sub(1));
     }
 }

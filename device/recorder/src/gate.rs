@@ -112,10 +112,7 @@ impl Site {
         let _ = stopper;
         #[cfg(feature = "conditions")]
         if let Some(conditions) = self.conditions {
-            match stopper {
-                true => conditions.stopper.take_back(),
-                false => conditions.trigger.take_back(),
-            }
+            conditions.take_back(stopper);
         }
     }
 

@@ -280,7 +280,7 @@ fn text(
         line(
             "stopper",
             format!(
-                "more threads were within it than can be followed: {threads} may have ended recording early, or not at all"
+                "more threads called it than can be followed: {threads} may have ended recording early, or not at all"
             ),
         )?;
     }

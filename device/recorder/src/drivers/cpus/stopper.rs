@@ -15,7 +15,7 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
 
 /// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither
 /// entered nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported. If it is
-/// alive, its innermost return seems to be its outermost one, and ends recording early; under a condition it is ignored.
+/// alive, its innermost return seems to be its outermost one, and ends recording early; under a condition it is missed.
 const THREADS: usize = 8;
 
 /// Calls of the stopper in one thread.
