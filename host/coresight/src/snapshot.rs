@@ -146,13 +146,18 @@ impl Snapshot {
             source_buffers: Vec::new(),
             core_sources: Vec::new(),
         };
-        for (_, file) in main.section("device_list") {
-            snapshot
-                .devices
-                .push(read_device(&snapshot.directory, Path::new(file))?);
+        for (key, file) in main.section("device_list") {
+            let file = Path::new(file);
+            let device = read_device(&snapshot.directory, file);
+            let device = device.map_err(|error| main.absent(error, ("device_list", key), file))?;
+            snapshot.devices.push(device);
         }
         let metadata = match main.value("trace", "metadata") {
-            Some(file) => Ini::read(&snapshot.directory, Path::new(file))?,
+            Some(file) => {
+                let file = Path::new(file);
+                let metadata = Ini::read(&snapshot.directory, file);
+                metadata.map_err(|error| main.absent(error, ("trace", "metadata"), file))?
+            }
             None => {
                 return Err(
                     main.lacks("metadata in [trace], the file that lists the trace buffers")
@@ -457,6 +462,19 @@ impl Ini {
     }
 
     /// Error for a file without something that it must have.
+    /// The error for a file that this one names: where it is named, if it is not there.
+    fn absent(&self, error: Error, (section, key): (&str, &str), file: &Path) -> Error {
+        match error {
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Error::Absent {
+                    place: format!("{}: {key} in [{section}]", self.path.display()),
+                    file: file.to_owned(),
+                }
+            }
+            other => other,
+        }
+    }
+
     fn lacks(&self, expected: &'static str) -> Error {
         let sections = self.sections.iter();
         let sections: Vec<_> = sections.map(|it| format!("[{}]", it.name)).collect();
