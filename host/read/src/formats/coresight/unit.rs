@@ -81,7 +81,9 @@ impl End {
     pub fn add(&mut self, other: End) {
         self.counts.add(&other.counts);
         self.remarks.extend(other.remarks);
-        self.widest = self.widest.max(other.widest);
+        if other.widest > self.widest {
+            (self.widest, self.is_widest_by_cycles) = (other.widest, other.is_widest_by_cycles);
+        }
         self.backward += other.backward;
         self.of_any = self.of_any.max(other.of_any);
         self.timeless += other.timeless;
@@ -110,6 +112,8 @@ pub(super) struct End {
     pub remarks: Vec<(usize, Remark)>,
     /// Longest interval between two times of the trace.
     pub widest: u64,
+    /// Whether cycle counts spread the events in it.
+    pub is_widest_by_cycles: bool,
     pub backward: u64,
     /// Number of processes with memory, if the running one was not always known.
     pub of_any: usize,
@@ -316,6 +320,7 @@ impl State {
         self.chunk.end = Some(End {
             brief: u64::from(executed && is_brief),
             widest: self.clock.widest,
+            is_widest_by_cycles: self.clock.is_widest_by_cycles,
             backward: self.clock.backward,
             ..end
         });
