@@ -18,6 +18,7 @@ mod hardware_json;
 mod hardware_mistakes;
 mod hardware_names;
 mod hardware_parts;
+mod hardware_self;
 mod hardware_symbols;
 mod hostile_directories;
 mod live;

@@ -144,7 +144,8 @@ pub(super) struct Code<'a> {
     functions: HashMap<(Room, u64, usize), u32>,
     /// Code without symbols, by file contents.
     unknown: HashMap<(Room, usize), u32>,
-    missing: HashMap<(Room, Option<Box<str>>), u32>,
+    /// Functions that represent code without a known address, by their names.
+    nameless: HashMap<(Room, Box<str>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
     /// For each block, whether it waits for interrupts.
     waits: Vec<Option<bool>>,
@@ -174,7 +175,7 @@ impl<'a> Code<'a> {
             programs: HashMap::new(),
             functions: HashMap::new(),
             unknown: HashMap::new(),
-            missing: HashMap::new(),
+            nameless: HashMap::new(),
             files: HashMap::new(),
             waits: Vec::new(),
             returns: Vec::new(),
@@ -271,16 +272,23 @@ impl<'a> Code<'a> {
         let room = self.room(context, address);
         let file = self.memory.name_at(self.view, address);
         let file = file.map(|path| path.rsplit('/').next().unwrap_or(path));
-        let key = (room, file.map(Box::from));
-        let function = match self.missing.get(&key) {
+        self.nameless(
+            room,
+            match file {
+                Some(file) => format!("[no code of {file}]"),
+                None => "[no code]".to_owned(),
+            },
+        )
+    }
+
+    /// Returns a function that represents code without a known address.
+    fn nameless(&mut self, room: Room, name: String) -> Place {
+        let key = (room, Box::from(name));
+        let function = match self.nameless.get(&key) {
             Some(known) => *known,
             None => {
-                let name = match &file {
-                    Some(file) => format!("[no code of {file}]"),
-                    None => "[no code]".to_owned(),
-                };
-                let id = self.define(room, None, Some(name.into()), None);
-                self.missing.insert(key, id);
+                let id = self.define(room, None, Some(key.1.clone()), None);
+                self.nameless.insert(key, id);
                 id
             }
         };
@@ -402,6 +410,11 @@ impl Program for Code<'_> {
             function,
             is_start: start == address,
         }
+    }
+
+    fn unknown_path(&mut self, context: &Context) -> Option<Place> {
+        let room = self.room(context, 0);
+        Some(self.nameless(room, "[unknown path]".to_owned()))
     }
 
     fn thread(&mut self, context: &Context) -> u32 {

@@ -434,12 +434,12 @@ impl Sink for Follower<'_, '_, '_> {
         if let (Some(_), Some(threads)) = (scheduled, &mut code.threads) {
             threads.scheduled = scheduled;
         }
-        edges.element(&element, *code, &mut |edge| {
-            let what = match edge {
-                Edge::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
-                edge => What::Edge(edge),
-            };
-            output.push(before, at, what);
+        edges.element(&element, *code, &mut |edge| match edge {
+            Edge::Mismatch { address, behind } => {
+                let what = What::Mismatch(address, output.file_at(address));
+                output.push(before + u64::from(behind), at, what);
+            }
+            edge => output.push(before, at, What::Edge(edge)),
         });
         if scheduled.is_some() {
             edges.look_for_thread(*code, &mut |edge| output.push(before, at, What::Edge(edge)));
