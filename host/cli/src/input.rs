@@ -473,6 +473,7 @@ pub fn open(
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
         symbols: symbols.files(),
+        debug_directories: symbols.debug_dir.clone(),
         console_dump: input.ctf.dump,
         as_it_comes: input.as_it_comes,
         events: input.events.clone(),

@@ -4,14 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use kymo_event::Mapping;
-use kymo_symbols::{Place, Symbols};
+use kymo_symbols::{DebugDirectories, Place, Symbols};
 
 use super::hex;
 use crate::context::Context;
 use crate::render::escape::escaped;
-
-/// The system's directory for separate debug information.
-const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
 /// The suffix in `/proc/PID/maps` of the path of a removed file.
 const DELETED: &str = " (deleted)";
@@ -90,15 +87,36 @@ pub(super) struct Found {
 /// Finds a file, and its debug information.
 pub(super) fn find(mapping: &Mapping, debug_directories: &[PathBuf]) -> Found {
     let mut found = Found::default();
-    if let Some((path, file)) = debug_file(mapping, debug_directories) {
-        // It has all names and lines; the file itself has exported names and constants.
-        found.read.push(path.display().to_string());
-        found.symbols.merge(file);
-    }
+    let debug = DebugDirectories::new(debug_directories.to_vec());
+    let mut separate = |path: PathBuf| {
+        let Ok(file) = Symbols::open(&path) else {
+            return;
+        };
+        let recorded = mapping.build_id.as_deref();
+        if recorded.is_none_or(|id| file.build_id().is_none_or(|own| own == id)) {
+            // It has all names and lines; the file itself has exported names and constants.
+            found.read.push(path.display().to_string());
+            found.symbols.merge(file);
+        }
+    };
+    let by_id = mapping
+        .build_id
+        .as_deref()
+        .and_then(|id| debug.of_build(id));
+    let is_by_id = by_id.is_some();
+    by_id.into_iter().for_each(&mut separate);
     let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
     let paths = [Path::new(&mapping.path), Path::new(path)];
     let mut paths = paths.into_iter().filter(|path| path.is_absolute());
-    if let Some(file) = paths.find_map(|path| Symbols::open(path).ok()) {
+    if let Some((path, file)) = paths.find_map(|path| Some((path, Symbols::open(path).ok()?))) {
+        let is_same = file.build_id() == mapping.build_id.as_deref();
+        if !is_by_id
+            && (is_same || mapping.build_id.is_none())
+            && let Ok(bytes) = kymo_symbols::read_file(path, kymo_symbols::LARGEST_FILE)
+        {
+            let linked = debug.of_file(&bytes, Some(path), path).file;
+            linked.into_iter().for_each(&mut separate);
+        }
         if mapping.build_id.is_some() && file.build_id() != mapping.build_id.as_deref() {
             found.other = Some(file.build_id().map_or("missing".to_owned(), hex));
         } else {
@@ -107,18 +125,4 @@ pub(super) fn find(mapping: &Mapping, debug_directories: &[PathBuf]) -> Found {
         }
     }
     found
-}
-
-/// The separate debug information of a mapping.
-fn debug_file(mapping: &Mapping, directories: &[PathBuf]) -> Option<(PathBuf, Symbols)> {
-    let id = mapping.build_id.as_deref()?;
-    let (first, rest) = id.split_first()?;
-    let name = format!(".build-id/{first:02x}/{}.debug", hex(rest));
-    let default = [PathBuf::from(DEBUG_DIRECTORY)];
-    let mut directories = directories.iter().chain(&default);
-    directories.find_map(|directory| {
-        let path = directory.join(&name);
-        let file = Symbols::open(&path).ok()?;
-        (file.build_id() == Some(id)).then_some((path, file))
-    })
 }

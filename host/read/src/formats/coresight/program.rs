@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::given::GivenSymbols;
+use super::given::{GivenSymbols, contents};
 use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
@@ -76,11 +76,6 @@ struct Binary {
     symbols: Symbols,
 }
 
-/// Returns the memory address of an image's file contents, which distinguishes files of the same name.
-fn contents(image: &Image) -> usize {
-    image.bytes.file().as_ptr().addr()
-}
-
 impl Binaries {
     /// Creates the cache. `kernel` are the kernel's symbols in its own format.
     pub fn new(kernel: Option<Vec<u8>>, given: GivenSymbols) -> Self {
@@ -104,7 +99,7 @@ impl Binaries {
         let file = image.bytes.file();
         let binary = Layout::of_elf(file).and_then(|layout| {
             // A file with the names comes first: one without them has those of a library's interface.
-            let symbols = self.given.linked(image.into());
+            let symbols = self.given.linked(image);
             match Symbols::from_elf(Arc::clone(file)) {
                 Ok(own) => symbols.merge(own),
                 Err(_) if symbols.is_empty() => return None,
