@@ -70,7 +70,9 @@ fn names_of_stripped_binaries_come_from_debug_files() {
                     let count = ["self_ticks", "instructions"].map(|it| row[it].to_string());
                     (row["function"].to_string(), count.concat())
                 });
-                rows.collect()
+                let mut rows: Vec<_> = rows.collect();
+                rows.sort();
+                rows
             };
             assert_eq!(rows(&after), rows(before), "{words:?} {option:?}");
         }

@@ -196,7 +196,7 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
             false => 0,
         };
         let mut all = streams().flat_map(|(_, source, stream)| packets(source, stream));
-        let has_bad = all.any(|packet| packet.is_bad());
+        let has_bad = begins() && all.any(|packet| packet.is_bad());
         let longer = streams()
             .filter(|_| has_bad)
             .find_map(|(buffer, source, stream)| {
