@@ -165,7 +165,11 @@ fn a_child_s_code_is_its_parent_s_up_to_its_exec() {
         (rows, String::from_utf8(output.stderr).expect("text"))
     };
     let (rows, errors) = counts(true);
-    assert_eq!(rows, ["shell 1/1 three 6", "tool 2/2 three 3", "tool 2/2 two 2"], "{errors}");
+    assert_eq!(
+        rows,
+        ["shell 1/1 three 6", "tool 2/2 three 3", "tool 2/2 two 2"],
+        "{errors}"
+    );
     // Without times, nothing tells which runs were behind the exec.
     let (rows, errors) = counts(false);
     assert!(
