@@ -39,5 +39,5 @@ pub use lines::{DebugInfo, Frame, Location, Row};
 pub use name::{demangle, spellings};
 pub use object::Architecture;
 pub use program::{Loaded, Program};
-pub use separate::{DebugDirectories, Separate};
+pub use separate::{DebugDirectories, Refused, Separate};
 pub use symbols::{Function, Symbols};

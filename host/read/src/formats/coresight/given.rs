@@ -179,8 +179,8 @@ pub(super) fn contents(image: &Image) -> usize {
     image.bytes.file().as_ptr().addr()
 }
 
-/// Finds the separate files of debug information of all images. Also returns remarks on files of their names that are of
-/// other builds.
+/// Finds the separate files of debug information of all images. Also returns remarks on files in their places that are
+/// not used.
 fn separate(
     buffers: &[Buffer],
     debug: &DebugDirectories,
@@ -197,15 +197,13 @@ fn separate(
         if let Some(file) = separate.file {
             found.insert(contents(image), file);
         }
-        let others = separate.others.iter().map(|other| {
-            let other = other.display();
-            let text = format!(
-                "{other} is not used for names: it has neither the build ID of {name} nor the checksum that this states",
-                name = image.name
-            );
+        let refused = separate.refused.iter().map(|refused| {
+            let file = refused.file.display();
+            let (name, why) = (&image.name, &refused.why);
+            let text = format!("{file} is not used for the names of {name}: {why}");
             Remark::warning("", text)
         });
-        remarks.extend(others);
+        remarks.extend(refused);
     }
     (found, remarks)
 }
