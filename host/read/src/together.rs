@@ -207,10 +207,6 @@ fn common<'a>(
         idle_is_no_thread: infos().all(|info| info.idle_is_no_thread),
         has_cpus: infos().any(|info| info.has_cpus),
         has_processes: infos().any(|info| info.has_processes),
-        // A file that a reader refused is of another program than its addresses.
-        settled_symbols: infos()
-            .flat_map(|info| info.settled_symbols.iter().cloned())
-            .collect(),
         ..TraceInfo::default()
     };
     info.cut.begin = begins.and_then(|times| times.into_iter().min());
