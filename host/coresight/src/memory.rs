@@ -350,9 +350,9 @@ impl Images {
         for dump in &core.dumps {
             let bytes = match files.get(&dump.file) {
                 Some(bytes) => bytes.clone(),
-                None => match snapshot.read(&dump.file) {
-                    Ok(bytes) => {
-                        let bytes = Bytes::from(bytes).read_from(&dump.file);
+                None => match snapshot.read_at(&dump.file) {
+                    Ok((bytes, path)) => {
+                        let bytes = Bytes::from(bytes).read_from(&path);
                         files.insert(dump.file.clone(), bytes.clone());
                         bytes
                     }

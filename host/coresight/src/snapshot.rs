@@ -250,8 +250,16 @@ impl Snapshot {
     /// # Errors [`Error::Io`] if it cannot be read, is no regular file or larger than 4 GiB; [`Error::Value`] if it is
     /// outside of the directory of a snapshot from others.
     pub fn read(&self, file: &Path) -> Result<Vec<u8>, Error> {
+        Ok(self.read_at(file)?.0)
+    }
+
+    /// Reads one of its files. Also returns where it is.
+    pub(crate) fn read_at(&self, file: &Path) -> Result<(Vec<u8>, PathBuf), Error> {
         let path = self.path(file, LARGEST_FILE)?;
-        std::fs::read(&path).map_err(|source| Error::Io { path, source })
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok((bytes, path)),
+            Err(source) => Err(Error::Io { path, source }),
+        }
     }
 
     /// Checked path of one of its files.
@@ -461,7 +469,6 @@ impl Ini {
             .map(|(_, value)| value)
     }
 
-    /// Error for a file without something that it must have.
     /// The error for a file that this one names: where it is named, if it is not there.
     fn absent(&self, error: Error, (section, key): (&str, &str), file: &Path) -> Error {
         match error {
@@ -475,6 +482,7 @@ impl Ini {
         }
     }
 
+    /// Error for a file without something that it must have.
     fn lacks(&self, expected: &'static str) -> Error {
         let sections = self.sections.iter();
         let sections: Vec<_> = sections.map(|it| format!("[{}]", it.name)).collect();

@@ -10,7 +10,13 @@ use crate::coresight::kymo;
 /// Runs a tool for files of AArch64; `None` if this machine does not have it.
 fn tool(name: &str, arguments: &[&Path]) -> Option<()> {
     let mut command = Command::new(format!("aarch64-linux-gnu-{name}"));
-    let status = command.args(arguments).status().ok()?;
+    let status = match command.args(arguments).status() {
+        Ok(status) => status,
+        Err(error) => {
+            kymo_fixtures::missing(&format!("{:?}: {error}", command.get_program()));
+            return None;
+        }
+    };
     assert!(status.success(), "{name} {arguments:?}");
     Some(())
 }
@@ -58,6 +64,16 @@ fn names_of_stripped_binaries_come_from_debug_files() {
     }
     tool("objcopy", &[strip, &full, &program]);
     assert!(!out(words[0]).contains("\"main\""));
+    // Beside the file, as its debug link says.
+    let (beside, linked) = (copy.path().join("names.debug"), copy.path().join("linked"));
+    std::fs::copy(&names, &beside).expect("a copy");
+    let link = format!("--add-gnu-debuglink={}", beside.display());
+    tool("objcopy", &[Path::new(&link), &program, &linked]);
+    let stripped = std::fs::read(&program).expect("a file");
+    std::fs::rename(&linked, &program).expect("a file");
+    assert!(out(words[0]).contains("\"main\""));
+    std::fs::remove_file(&beside).expect("it is there");
+    std::fs::write(&program, stripped).expect("a file");
     let elsewhere = copy.path().join("elsewhere").display().to_string();
     let full = full.display().to_string();
     for option in [["--debug-dir", &elsewhere], ["--elf", &full]] {
