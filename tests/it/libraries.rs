@@ -238,8 +238,21 @@ fn separate_debug_information_is_found_by_build_id() {
     run::output(objcopy.arg(folder.join(format!("{rest}.debug")))).unwrap();
     run::output(Command::new("strip").arg(&library)).unwrap();
     let (trace, _) = files.record(&[]);
-    let debug = files.path("debug");
-    let options = ["--debug-dir", debug.to_str().unwrap(), "-v"];
+    // Files that cannot be read or are of another build do not hide it.
+    let broken = files.path("broken/.build-id").join(first);
+    fs::create_dir_all(&broken).unwrap();
+    fs::write(broken.join(format!("{rest}.debug")), "\x7fELF").unwrap();
+    let other = files.path("other/.build-id").join(first);
+    fs::create_dir_all(&other).unwrap();
+    fs::copy(
+        files.path("libfirst.so"),
+        other.join(format!("{rest}.debug")),
+    )
+    .unwrap();
+    let directories = ["broken", "other", "debug"].map(|name| files.path(name));
+    let directories = directories.iter();
+    let options = directories.flat_map(|directory| ["--debug-dir", directory.to_str().unwrap()]);
+    let options: Vec<_> = options.chain(["-v"]).collect();
     let report = kymo(&[&REPORT[..], &options].concat(), &trace);
     assert_eq!(calls(&report), expected());
     assert!(printed(&report).contains(".debug"), "{}", printed(&report));

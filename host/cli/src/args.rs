@@ -173,7 +173,8 @@ pub struct SymbolArgs {
     #[arg(long, value_name = "DIR")]
     pub build_dir: Option<PathBuf>,
 
-    /// Where separate debug information lies, as DIR/.build-id/xx/yyyy.debug, besides /usr/lib/debug. Repeatable.
+    /// Where separate debug information lies: DIR/.build-id/xx/yyyy.debug, or by the debug link of a file at its path below
+    /// DIR; besides /usr/lib/debug, ~/.debug, and .debug beside the file. Repeatable.
     #[arg(long, value_name = "DIR")]
     pub debug_dir: Vec<PathBuf>,
 }

@@ -22,7 +22,7 @@ use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::snapshot::Snapshot;
 
 use kymo_read::OpenOptions;
-use kymo_read::coresight::GivenSymbols;
+use kymo_read::coresight::{GivenSymbols, debug_directories};
 
 use crate::args::SymbolArgs;
 use crate::diagnostic::Report;
@@ -237,7 +237,13 @@ pub fn open(
 ) -> Result<Opened, Report> {
     let mut opened = open_without_symbols(path, binaries, &symbols.elf, wants_code)?;
     let files = symbols.files();
-    let given = GivenSymbols::open(&files, &opened.buffers, opened.is_of_processes);
+    let debug = debug_directories(
+        path,
+        &symbols.debug_dir,
+        binaries.symfs.as_deref(),
+        binaries.buildid_dir.as_deref(),
+    );
+    let given = GivenSymbols::open(&files, &opened.buffers, opened.is_of_processes, &debug);
     let (given, unfit) = given.map_err(|error| crate::input::symbols::unreadable(&error))?;
     opened.given = given;
     opened.remarks.extend(unfit);

@@ -132,8 +132,8 @@ pub struct Trace {
     incomplete: Option<Report>,
     /// The dump of a live target that can send it only once.
     sent: Option<Rescue>,
-    /// The number of the reader's remarks that have been reported.
-    remarked: usize,
+    /// The numbers of the reader's remarks and notes that have been reported.
+    remarked: (usize, usize),
     /// Names given in options that no event had.
     unseen: Unseen,
     is_at_end: bool,
@@ -218,7 +218,7 @@ impl Trace {
             incomplete,
             ..Self::with_symbols(name, source, symbols)
         };
-        trace.remark_read(0, context);
+        trace.remark_read((0, 0), context);
         Ok(trace)
     }
 
@@ -268,7 +268,7 @@ impl Trace {
         let found = Arc::new(symbols.load(source.info(), context)?);
         let source = Box::new(Placing::new(source, &found, symbols));
         let trace = Self::with_symbols(name, source, found);
-        trace.remark_read(0, context);
+        trace.remark_read((0, 0), context);
         Ok(trace)
     }
 
@@ -277,7 +277,7 @@ impl Trace {
         unit::set(source.info().unit);
         Self {
             name,
-            remarked: source.info().remarks.len(),
+            remarked: (source.info().remarks.len(), source.info().notes.len()),
             source: label(source, &symbols),
             is_live: false,
             read: Vec::new(),
@@ -473,6 +473,7 @@ pub fn open(
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
         symbols: symbols.files(),
+        debug_directories: symbols.debug_dir.clone(),
         console_dump: input.ctf.dump,
         as_it_comes: input.as_it_comes,
         events: input.events.clone(),

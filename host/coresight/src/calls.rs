@@ -34,6 +34,7 @@
 
 mod close;
 mod edges;
+mod hidden;
 mod stack;
 mod step;
 mod switches;
@@ -152,9 +153,15 @@ impl Stacks {
             }
             Edge::Lost(why) => out(Step::Lost(*why)),
             Edge::TraceOn => out(Step::TraceOn),
-            Edge::Mismatch { address } => out(Step::Mismatch { address: *address }),
+            Edge::Mismatch { address, .. } => out(Step::Mismatch { address: *address }),
             Edge::Thread { .. } => {}
         }
+    }
+
+    /// Function in which a source executes: that of the innermost open frame of its thread, if any.
+    pub fn function(&self, source: usize) -> Option<u32> {
+        let (_, place) = self.sources.get(source)?;
+        self.stacks.get((*place)?)?.function()
     }
 
     /// Ends all calls of the source's thread, because a new thread now has its number.

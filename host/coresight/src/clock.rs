@@ -113,6 +113,8 @@ pub struct Clock<T> {
     shift: i64,
     /// Longest distance between two times of the trace.
     pub widest: u64,
+    /// Whether cycle counts spread the events in it.
+    pub is_widest_by_cycles: bool,
     /// Number of steps back in time.
     pub backward: u64,
     /// Number of times that the trace has.
@@ -144,6 +146,7 @@ impl<T> Clock<T> {
             reported: None,
             shift: 0,
             widest: 0,
+            is_widest_by_cycles: false,
             backward: 0,
             times: 0,
         }
@@ -261,7 +264,9 @@ impl<T> Clock<T> {
             && self.pending.len() <= 1
             && self.pending.iter().all(|(at, _)| *at == next.instructions);
         if !is_exact {
-            self.widest = self.widest.max(passed);
+            if passed > self.widest {
+                (self.widest, self.is_widest_by_cycles) = (passed, cycles.is_some());
+            }
         }
         let has_gaps = !self.gaps.is_empty();
         self.by_instructions.add(passed, executed, has_gaps);

@@ -33,6 +33,14 @@ pub enum Error {
         /// The content found; empty if it is missing.
         found: String,
     },
+    /// A file that a snapshot names is not there.
+    #[error("{place}: expected the file {file} beside it, found none: copy it there, or take the line out", file = file.display())]
+    Absent {
+        /// File, section and key that name it.
+        place: String,
+        /// The file, relative to the snapshot's directory.
+        file: PathBuf,
+    },
     /// A binary structure ends too early or contradicts itself.
     #[error("offset {offset:#x}: expected {expected}, found {found}")]
     Format {

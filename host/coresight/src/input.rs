@@ -133,7 +133,7 @@ impl Given {
         let mut images = Vec::new();
         for text in &self.images {
             let dump = configuration::image_of("--trace-image", text)?;
-            let bytes = Bytes::from(crate::file::read(&dump.file)?);
+            let bytes = Bytes::from(crate::file::read(&dump.file)?).read_from(&dump.file);
             images.extend(Image::of_dump(
                 &dump,
                 &bytes,

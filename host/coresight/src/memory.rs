@@ -12,7 +12,7 @@ pub(crate) use layout::{elf_kind, other_machine};
 
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Error;
@@ -151,6 +151,8 @@ impl<C: Code> Code for &C {
 pub struct Bytes {
     file: Arc<[u8]>,
     part: Range<usize>,
+    /// Where the file was read, if it is a file as it stands.
+    path: Option<Arc<Path>>,
 }
 
 impl Bytes {
@@ -163,6 +165,7 @@ impl Bytes {
         Bytes {
             file: Arc::clone(&self.file),
             part: start..end,
+            path: self.path.clone(),
         }
     }
 }
@@ -172,6 +175,18 @@ impl Bytes {
     pub fn file(&self) -> &Arc<[u8]> {
         &self.file
     }
+
+    /// Notes where the file was read.
+    #[must_use]
+    pub fn read_from(mut self, path: &Path) -> Self {
+        self.path = Some(path.into());
+        self
+    }
+
+    /// Returns where the file was read, if it was noted.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
 }
 
 impl From<Vec<u8>> for Bytes {
@@ -180,6 +195,7 @@ impl From<Vec<u8>> for Bytes {
         Bytes {
             file: file.into(),
             part,
+            path: None,
         }
     }
 }
@@ -334,9 +350,9 @@ impl Images {
         for dump in &core.dumps {
             let bytes = match files.get(&dump.file) {
                 Some(bytes) => bytes.clone(),
-                None => match snapshot.read(&dump.file) {
-                    Ok(bytes) => {
-                        let bytes = Bytes::from(bytes);
+                None => match snapshot.read_at(&dump.file) {
+                    Ok((bytes, path)) => {
+                        let bytes = Bytes::from(bytes).read_from(&path);
                         files.insert(dump.file.clone(), bytes.clone());
                         bytes
                     }

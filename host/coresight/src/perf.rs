@@ -12,6 +12,7 @@ mod buffers;
 mod fields;
 mod files;
 mod header;
+mod losses;
 mod metadata;
 mod packed;
 mod sample_id;
@@ -21,6 +22,7 @@ mod walk;
 
 pub(crate) use files::hex;
 pub use files::{Files, NotFound, Places};
+pub use losses::{Loss, Losses};
 pub use time::TimeConversion;
 
 use std::collections::BTreeMap;
@@ -87,9 +89,8 @@ pub struct Recording {
     pub buffers: Vec<Buffer>,
     /// Executable mappings, in the order of the file.
     pub mappings: Vec<Mapping>,
-    /// Number of AUX records that report lost trace: truncated, with gaps, or in collision with another user of the
-    /// unit.
-    pub truncated: u64,
+    /// Losses that the kernel recorded.
+    pub losses: Losses,
     /// Number of AUX records whose bytes are in no buffer.
     pub missing: u64,
     /// Number of buffers without trace IDs and without a record of the CPU that wrote them. They are decoded as the
@@ -334,7 +335,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
     let mut recording = Recording {
         buffers: Vec::new(),
         mappings: walk.mappings,
-        truncated: walk.aux.iter().filter(|aux| aux.lost().is_some()).count() as u64,
+        losses: walk.losses,
         missing,
         without_cpu: 0,
         cut_at: walk.is_cut.then_some(bytes.len() as u64),

@@ -1,5 +1,6 @@
 //! Warnings about lost, skipped or mismatching trace, as text. All front ends show the same texts.
 
+mod losses;
 mod synchronization;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -302,13 +303,7 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
         let text = format!("no file for {more} more: what ran there is not followed");
         remarks.push(Remark::warning("", text));
     }
-    if recording.truncated > 0 {
-        let text = format!(
-            "the kernel lost trace{} (flags of AUX records)",
-            times(recording.truncated)
-        );
-        remarks.push(Remark::warning("", text));
-    }
+    remarks.extend(losses::of_recording(&recording.losses));
     if recording.missing > 0 {
         let records = counted(recording.missing, "AUX record");
         let text = format!("{records} left out: no buffer has their bytes");

@@ -146,13 +146,18 @@ impl Snapshot {
             source_buffers: Vec::new(),
             core_sources: Vec::new(),
         };
-        for (_, file) in main.section("device_list") {
-            snapshot
-                .devices
-                .push(read_device(&snapshot.directory, Path::new(file))?);
+        for (key, file) in main.section("device_list") {
+            let file = Path::new(file);
+            let device = read_device(&snapshot.directory, file);
+            let device = device.map_err(|error| main.absent(error, ("device_list", key), file))?;
+            snapshot.devices.push(device);
         }
         let metadata = match main.value("trace", "metadata") {
-            Some(file) => Ini::read(&snapshot.directory, Path::new(file))?,
+            Some(file) => {
+                let file = Path::new(file);
+                let metadata = Ini::read(&snapshot.directory, file);
+                metadata.map_err(|error| main.absent(error, ("trace", "metadata"), file))?
+            }
             None => {
                 return Err(
                     main.lacks("metadata in [trace], the file that lists the trace buffers")
@@ -245,8 +250,16 @@ impl Snapshot {
     /// # Errors [`Error::Io`] if it cannot be read, is no regular file or larger than 4 GiB; [`Error::Value`] if it is
     /// outside of the directory of a snapshot from others.
     pub fn read(&self, file: &Path) -> Result<Vec<u8>, Error> {
+        Ok(self.read_at(file)?.0)
+    }
+
+    /// Reads one of its files. Also returns where it is.
+    pub(crate) fn read_at(&self, file: &Path) -> Result<(Vec<u8>, PathBuf), Error> {
         let path = self.path(file, LARGEST_FILE)?;
-        std::fs::read(&path).map_err(|source| Error::Io { path, source })
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok((bytes, path)),
+            Err(source) => Err(Error::Io { path, source }),
+        }
     }
 
     /// Checked path of one of its files.
@@ -454,6 +467,19 @@ impl Ini {
         self.section(section)
             .find(|(name, _)| *name == key)
             .map(|(_, value)| value)
+    }
+
+    /// The error for a file that this one names: where it is named, if it is not there.
+    fn absent(&self, error: Error, (section, key): (&str, &str), file: &Path) -> Error {
+        match error {
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Error::Absent {
+                    place: format!("{}: {key} in [{section}]", self.path.display()),
+                    file: file.to_owned(),
+                }
+            }
+            other => other,
+        }
     }
 
     /// Error for a file without something that it must have.

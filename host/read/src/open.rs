@@ -60,6 +60,9 @@ pub struct OpenOptions {
     /// Files with symbols (ELF files, listings) for code at fixed addresses that the images of a hardware trace have
     /// without symbols: memory dumps of a snapshot, and raw images.
     pub symbols: Vec<PathBuf>,
+    /// Directories with separate files of debug information for the files of a hardware trace, besides `/usr/lib/debug`
+    /// and `~/.debug`.
+    pub debug_directories: Vec<PathBuf>,
     /// Number of threads that may read the input. With two, either streams are decoded ahead or the input is read ahead
     /// on a thread of its own; with three or more, both. The result does not depend on it.
     pub threads: usize,
@@ -97,6 +100,7 @@ impl Default for OpenOptions {
             buildid_dir: None,
             trace: Default::default(),
             symbols: Vec::new(),
+            debug_directories: Vec::new(),
             threads: default_threads(),
             as_it_comes: false,
         }

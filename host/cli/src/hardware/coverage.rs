@@ -1,6 +1,6 @@
 //! Coverage of functions, lines and branches of the binaries in a hardware trace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
 use kymo_coresight::instruction::{self, Class, Waypoints};
@@ -88,13 +88,20 @@ pub fn coverage(
     }
     let programs = tallies.into_values();
     let covered = programs.map(|(program, tallies)| {
+        // A file with the names and the stripped one both have the functions of its interface. The one of them that has
+        // their sizes counts.
+        let mut known = HashSet::new();
         let functions = program.symbols.functions();
         let is_named = |function: &Function<'_>| {
             let mut named = code.function.iter();
             addresses.is_all() || named.any(|name| Pattern::new(name).matches(function.name()))
         };
         let functions = functions.filter_map(|function| {
+            if known.contains(&function.address()) {
+                return None;
+            }
             let covered = cover(&program, &function, &tallies)?;
+            known.insert(function.address());
             (covered.instructions.0 > 0 || is_named(&function)).then_some(covered)
         });
         Covered {

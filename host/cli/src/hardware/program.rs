@@ -89,9 +89,10 @@ impl Programs {
         if let Some(known) = self.files.get(&key) {
             return Rc::clone(known);
         }
-        let layout = Layout::of_elf(&bytes);
-        let symbols = self.given.linked(image.into());
-        if layout.is_some() {
+        let mut layout = Layout::of_elf(&bytes);
+        let symbols = self.given.linked(image);
+        if let Some(layout) = &mut layout {
+            self.given.complete(image, layout);
             symbols.merge(Symbols::from_elf(Arc::clone(&bytes)).unwrap_or_default());
         }
         let name = Path::new(path).file_name();

@@ -4,14 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use kymo_event::Mapping;
-use kymo_symbols::{Place, Symbols};
+use kymo_symbols::{DebugDirectories, Place, Symbols};
 
 use super::hex;
 use crate::context::Context;
 use crate::render::escape::escaped;
-
-/// The system's directory for separate debug information.
-const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
 /// The suffix in `/proc/PID/maps` of the path of a removed file.
 const DELETED: &str = " (deleted)";
@@ -32,6 +29,9 @@ pub(super) fn load<'m>(
         let found = find(mapping, debug_directories);
         for path in found.read {
             context.detail(format_args!("names are taken from {}", escaped(&path)));
+        }
+        for remark in found.refused {
+            context.warn(remark);
         }
         match found.other {
             Some(build_id) => context.warn(other_build(mapping, &build_id)),
@@ -83,6 +83,8 @@ pub(super) struct Found {
     pub(super) symbols: Symbols,
     /// The files that they were read from.
     pub(super) read: Vec<String>,
+    /// Remarks on files of debug information that are not used.
+    pub(super) refused: Vec<String>,
     /// The build id of another file at its path.
     pub(super) other: Option<String>,
 }
@@ -90,35 +92,46 @@ pub(super) struct Found {
 /// Finds a file, and its debug information.
 pub(super) fn find(mapping: &Mapping, debug_directories: &[PathBuf]) -> Found {
     let mut found = Found::default();
-    if let Some((path, file)) = debug_file(mapping, debug_directories) {
+    let debug = DebugDirectories::new(debug_directories.to_vec());
+    let id = mapping.build_id.as_deref();
+    let by_id = id.into_iter().flat_map(|id| debug.of_build(id));
+    // A file that cannot be read or is of another build does not hide the one of a later directory.
+    let mut separate = by_id.filter_map(|path| Some((Symbols::open(&path).ok()?, path)));
+    let mut separate = separate.find(|(file, _)| file.build_id() == id);
+    let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
+    let paths = [Path::new(&mapping.path), Path::new(path)];
+    let mut paths = paths.into_iter().filter(|path| path.is_absolute());
+    let own = paths.find_map(|path| Some((Symbols::open(path).ok()?, path)));
+    let is_same = |file: &Symbols| id.is_none() || file.build_id() == id;
+    if separate.is_none()
+        && let Some((_, path)) = own.as_ref().filter(|(file, _)| is_same(file))
+        && let Ok(bytes) = kymo_symbols::read_file(path, kymo_symbols::LARGEST_FILE)
+    {
+        let linked = debug.of_file(&bytes, Some(path), path);
+        separate = linked
+            .file
+            .and_then(|path| Some((Symbols::open(&path).ok()?, path)));
+        found.refused.extend(linked.refused.iter().map(|refused| {
+            let file = refused.file.display().to_string();
+            let (file, name) = (escaped(&file), escaped(&mapping.path));
+            format!(
+                "{file} is not used for the names of {name}: {}",
+                refused.why
+            )
+        }));
+    }
+    if let Some((file, path)) = separate {
         // It has all names and lines; the file itself has exported names and constants.
         found.read.push(path.display().to_string());
         found.symbols.merge(file);
     }
-    let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
-    let paths = [Path::new(&mapping.path), Path::new(path)];
-    let mut paths = paths.into_iter().filter(|path| path.is_absolute());
-    if let Some(file) = paths.find_map(|path| Symbols::open(path).ok()) {
-        if mapping.build_id.is_some() && file.build_id() != mapping.build_id.as_deref() {
-            found.other = Some(file.build_id().map_or("missing".to_owned(), hex));
-        } else {
+    if let Some((file, _)) = own {
+        if is_same(&file) {
             found.read.push(mapping.path.clone());
             found.symbols.merge(file);
+        } else {
+            found.other = Some(file.build_id().map_or("missing".to_owned(), hex));
         }
     }
     found
-}
-
-/// The separate debug information of a mapping.
-fn debug_file(mapping: &Mapping, directories: &[PathBuf]) -> Option<(PathBuf, Symbols)> {
-    let id = mapping.build_id.as_deref()?;
-    let (first, rest) = id.split_first()?;
-    let name = format!(".build-id/{first:02x}/{}.debug", hex(rest));
-    let default = [PathBuf::from(DEBUG_DIRECTORY)];
-    let mut directories = directories.iter().chain(&default);
-    directories.find_map(|directory| {
-        let path = directory.join(&name);
-        let file = Symbols::open(&path).ok()?;
-        (file.build_id() == Some(id)).then_some((path, file))
-    })
 }

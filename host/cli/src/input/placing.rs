@@ -149,7 +149,9 @@ impl Files {
         }
         let key = (mapping.path.clone(), mapping.build_id.clone());
         self.found.entry(key).or_insert_with(|| {
-            let Found { symbols, other, .. } = images::find(mapping, &self.debug_directories);
+            let found = images::find(mapping, &self.debug_directories);
+            let Found { symbols, other, .. } = found;
+            remarks.extend(found.refused);
             match other {
                 Some(build_id) => remarks.push(images::other_build(mapping, &build_id)),
                 None if symbols.is_empty() => remarks.push(images::absent(&images::file(mapping))),

@@ -23,12 +23,12 @@ impl Trace {
         self.remark_beyond(context);
     }
 
-    /// Passes on the reader's remarks, starting with number `from`.
-    pub(super) fn remark_read(&self, from: usize, context: &Context) {
-        for note in self.info().notes.iter().filter(|_| from == 0) {
+    /// Passes on the reader's remarks and notes, starting with these numbers.
+    pub(super) fn remark_read(&self, (remarks, notes): (usize, usize), context: &Context) {
+        for note in self.info().notes.iter().skip(notes) {
             context.note(format_args!("{}: {note}", self.name));
         }
-        for remark in self.info().remarks.iter().skip(from) {
+        for remark in self.info().remarks.iter().skip(remarks) {
             context.warn(format_args!("{}: {remark}", self.name));
         }
     }

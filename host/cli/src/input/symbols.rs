@@ -167,6 +167,7 @@ impl SymbolArgs {
                 continue;
             }
             let found = images::find(mapping, &self.debug_dir);
+            found.refused.into_iter().for_each(&mut *note);
             match found.other {
                 Some(build_id) => note(images::other_build(mapping, &build_id)),
                 None if found.symbols.is_empty() => note(images::absent(&images::file(mapping))),

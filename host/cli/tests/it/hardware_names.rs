@@ -118,3 +118,62 @@ fn calls_of_threads_that_run_in_no_order_are_marked() {
     assert_eq!(doubtful(1), [(1, false), (1, true), (2, false)]);
     assert_eq!(doubtful(3), [(1, false), (2, false), (3, false)]);
 }
+
+#[test]
+fn a_child_s_code_is_its_parent_s_up_to_its_exec() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nop = 0xd503_201fu32.to_le_bytes();
+    let ret = 0xd65f_03c0u32.to_le_bytes();
+    std::fs::write(folder.path().join("three"), [nop, nop, ret].concat()).expect("code");
+    std::fs::write(folder.path().join("two"), [nop, ret].concat()).expect("code");
+    let counts = |is_timed: bool| {
+        let mut perf = recording(true, |perf| {
+            perf.at(1000).comm(1, "shell");
+            perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+            perf.at(3000).fork(2, 1);
+            perf.at(5000).exec(2, "tool");
+            perf.at(5100).mapping(2, HERE, 0x1000, 0, "/two");
+        });
+        let time = |trace: Trace, time| match is_timed {
+            true => trace.time(time),
+            false => trace,
+        };
+        // The parent once, the child before and behind its exec, the parent again.
+        let trace = time(Trace::new(true), 2500).run(1, HERE);
+        let trace = time(trace.at(2, HERE), 3500).run(2, HERE);
+        let trace = time(trace, 4000).at(2, HERE);
+        let trace = time(trace, 6000).run(2, HERE);
+        let trace = time(trace, 7000).run(1, HERE);
+        let trace = time(trace, 8000);
+        let size = trace.bytes.len() as u64;
+        perf.at(9000).aux(0, 0, 0, size, AUX_RAW);
+        perf.buffer(None, 0, 0, &trace.bytes);
+        let input = folder.path().join("perf.data");
+        std::fs::write(&input, perf.file()).expect("a recording");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command.args(["hotspots", "--sort", "thread,file", "--format", "json"]);
+        command.arg(&input).arg("--symfs").arg(folder.path());
+        let output = command.output().expect("kymo runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let rows = text.lines().map(|line| {
+            let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let words = ["thread", "file", "instructions"].map(|it| row[it].to_string());
+            words.join(" ").replace('"', "")
+        });
+        let mut rows: Vec<String> = rows.collect();
+        rows.sort();
+        (rows, String::from_utf8(output.stderr).expect("text"))
+    };
+    let (rows, errors) = counts(true);
+    assert_eq!(
+        rows,
+        ["shell 1/1 three 6", "tool 2/2 three 3", "tool 2/2 two 2"],
+        "{errors}"
+    );
+    // Without times, nothing tells which runs were behind the exec.
+    let (rows, errors) = counts(false);
+    assert!(
+        errors.contains("process 2 executed another program"),
+        "{rows:?}: {errors}"
+    );
+}

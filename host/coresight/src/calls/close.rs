@@ -8,7 +8,7 @@ impl Stack {
     /// would be counted as part of it.
     pub(super) fn leave_found(&mut self, out: &mut impl FnMut(Step)) {
         let frame = self.frames.last();
-        if frame.is_some_and(|frame| frame.is_unknown && frame.return_address.is_none()) {
+        if frame.is_some_and(|frame| frame.code.is_some() && frame.return_address.is_none()) {
             self.leave_top(out);
         }
     }
@@ -71,6 +71,7 @@ impl Stack {
 
     /// Closes all frames from `bottom` on.
     pub(super) fn unwind(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
+        self.hidden.clear();
         let doubtful = self.doubtful;
         self.doubtful = doubtful.min(bottom);
         // The frames open before a pause or loss did not call the functions found after it.

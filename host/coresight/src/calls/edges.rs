@@ -10,6 +10,9 @@ use crate::isa::Isa;
 /// Limit of known function starts in code without symbols. Hostile traces have billions.
 const BEGINNINGS: usize = 1 << 20;
 
+/// Address of instructions at unknown addresses. No call returns there.
+const NOWHERE: u64 = u64::MAX;
+
 /// Follows the elements of one source.
 #[derive(Debug)]
 pub struct Edges {
@@ -99,6 +102,11 @@ impl Edges {
     #[inline]
     fn range(&mut self, range: &Range, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
         let place = self.place(range.block, range.start, program);
+        if let Before::Range(Leave::Next, end) = self.before
+            && end != range.start
+        {
+            self.mismatch(end, 0, out);
+        }
         let stays = match (self.last, self.before, place) {
             (
                 Some(Place::Function { function, .. }),
@@ -115,16 +123,6 @@ impl Edges {
         if !stays {
             self.arrive(range.start, place, out);
         }
-        if let Before::Range(Leave::Next, end) = self.before
-            && end != range.start
-        {
-            out(Edge::Mismatch { address: end });
-        }
-        if !range.is_taken && range.is_mismatch() {
-            out(Edge::Mismatch {
-                address: range.end.wrapping_sub(u64::from(range.last.size)),
-            });
-        }
         self.instructions += u64::from(range.count);
         let leave = match range.leave() {
             Leave::IndirectJump | Leave::Return
@@ -137,6 +135,17 @@ impl Edges {
         };
         self.before = Before::Range(leave, range.end);
         self.last = Some(place);
+        if !range.is_taken && range.is_mismatch() {
+            let branch = range.end.wrapping_sub(u64::from(range.last.size));
+            self.mismatch(branch, range.count, out);
+        }
+    }
+
+    /// Reports that code and trace disagree. The next range arrives anew, so that its function is known to run.
+    #[cold]
+    fn mismatch(&mut self, address: u64, behind: u32, out: &mut impl FnMut(Edge)) {
+        self.last = None;
+        out(Edge::Mismatch { address, behind });
     }
 
     #[inline]
@@ -235,6 +244,12 @@ impl Edges {
             }
             Element::RangeWithoutPath { count, .. } => {
                 self.lose(Lost::NoPath(count), out);
+                if count > 0
+                    && let Some(place) = program.unknown_path(&self.context)
+                {
+                    self.arrive(NOWHERE, place, out);
+                    self.before = Before::Nothing;
+                }
                 self.instructions += u64::from(count);
             }
             _ => {}

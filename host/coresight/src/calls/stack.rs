@@ -27,8 +27,9 @@ pub(super) struct Frame {
     pub kind: Kind,
     /// Return address, if known.
     pub return_address: Option<u64>,
-    /// Whether the function's extent is unknown: any address at which no other function begins may belong to it.
-    pub is_unknown: bool,
+    /// Code that contains the function, if the function's extent is unknown: any address of this code at which no other
+    /// function begins may belong to it.
+    pub code: Option<u32>,
     /// Whether it was entered by a return or an indirect jump to its start, in the frame of another function. If it
     /// does not return to the return address, it was a coroutine.
     pub is_begun: bool,
@@ -88,6 +89,8 @@ pub(super) struct Stack {
     pub doubtful: usize,
     /// Return address of the function whose return was the last instruction before a pause.
     pub left: Option<u64>,
+    /// Calls too deep for a frame, in runs: the return address and the number of calls with it in a row.
+    pub hidden: Vec<(Option<u64>, u64)>,
     /// Suspended coroutines, in the order of their suspension.
     pub suspended: Vec<Suspended>,
 }
@@ -101,6 +104,9 @@ impl Stack {
         functions: &mut impl Functions,
         out: &mut impl FnMut(Step),
     ) {
+        if !self.hidden.is_empty() && self.arrive_hidden(at, shared) {
+            return;
+        }
         match at.before {
             Before::Range(Leave::Call | Leave::IndirectCall, end) => {
                 let is_local = match at.place {
@@ -196,7 +202,7 @@ impl Stack {
             Frame {
                 kind: Kind::Exception(number),
                 return_address,
-                is_unknown: false,
+                code: None,
                 is_begun: false,
                 before,
             },
@@ -208,7 +214,7 @@ impl Stack {
     }
 
     /// Current function.
-    fn function(&self) -> Option<u32> {
+    pub fn function(&self) -> Option<u32> {
         match self.frames.last()?.kind {
             Kind::Function(function) => Some(function),
             _ => None,
@@ -224,7 +230,7 @@ impl Stack {
             Place::Function { function, .. } => top.kind == Kind::Function(function),
             Place::Unknown { code } => {
                 let begins = shared.called(code, at.address).map(Kind::Function);
-                top.is_unknown && begins.is_none_or(|begins| begins == top.kind)
+                top.code == Some(code) && begins.is_none_or(|begins| begins == top.kind)
             }
         }
     }
@@ -301,6 +307,18 @@ impl Stack {
         if self.is_inside(at, shared) {
             return self.confirm();
         }
+        self.find_outside(at, arrived, shared, functions, out);
+    }
+
+    /// As [`find`](Self::find), but not in the current function.
+    fn find_outside(
+        &mut self,
+        at: &Arrival,
+        arrived: Route,
+        shared: &mut Shared,
+        functions: &mut impl Functions,
+        out: &mut impl FnMut(Step),
+    ) {
         let wanted = match at.place {
             Place::Function { function, .. } => Some(Kind::Function(function)),
             Place::Unknown { .. } => None,
@@ -378,6 +396,10 @@ impl Stack {
                     0 => self.doubtful = self.frames.len(),
                     _ => (self.doubtful, arrived) = (0, Route::Returned),
                 }
+                // Where trace was lost, any function of code without symbols may run.
+                if let (Before::Lost, Place::Unknown { .. }) = (at.before, at.place) {
+                    return self.find_outside(at, arrived, shared, functions, out);
+                }
             }
             return self.find(at, arrived, shared, functions, out);
         };
@@ -421,12 +443,12 @@ impl Stack {
         functions: &mut impl Functions,
         out: &mut impl FnMut(Step),
     ) {
-        let (function, is_unknown) = match at.place {
-            Place::Function { function, .. } => (function, false),
+        let (function, code) = match at.place {
+            Place::Function { function, .. } => (function, None),
             Place::Unknown { code } => {
                 let is_called = how == Entered::Call;
                 let function = shared.function((code, at.address), is_called, functions);
-                (function, true)
+                (function, Some(code))
             }
         };
         let top = self.frames.last();
@@ -444,7 +466,7 @@ impl Stack {
         let frame = Frame {
             kind: Kind::Function(function),
             return_address,
-            is_unknown,
+            code,
             is_begun,
             before,
         };
@@ -461,7 +483,10 @@ impl Stack {
         let is_kept = self.frames.len() < DEEPEST;
         match is_kept {
             true => self.frames.push(frame),
-            false => shared.too_deep += 1,
+            false => {
+                shared.too_deep += 1;
+                self.hide(frame.return_address);
+            }
         }
         is_kept
     }

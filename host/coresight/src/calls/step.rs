@@ -10,6 +10,11 @@ pub trait Program {
     /// Thread that runs in a context. The program defines the numbers.
     fn thread(&mut self, context: &Context) -> u32;
 
+    /// Function that represents instructions whose path is unknown; `None` to count them for no function.
+    fn unknown_path(&mut self, _context: &Context) -> Option<Place> {
+        None
+    }
+
     /// Whether the branch at the end of a range is a call although its opcode is not a call's.
     fn is_call(&mut self, _range: &Range) -> bool {
         false
@@ -104,6 +109,8 @@ pub enum Edge {
     Mismatch {
         /// Address of the instruction.
         address: u64,
+        /// Number of instructions of the current range before it; 0 if the range begins behind it.
+        behind: u32,
     },
 }
 

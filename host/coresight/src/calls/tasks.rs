@@ -208,7 +208,7 @@ impl Stack {
             super::Place::Function { function, is_start } => {
                 !is_start && below.is_some_and(|it| it.kind == Kind::Function(function))
             }
-            super::Place::Unknown { .. } => below.is_some_and(|it| it.is_unknown),
+            super::Place::Unknown { code } => below.is_some_and(|it| it.code == Some(code)),
         }
     }
 

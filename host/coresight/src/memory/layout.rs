@@ -62,6 +62,16 @@ impl Layout {
         (!layout.segments.is_empty()).then_some(layout)
     }
 
+    /// Whether the file has mapping symbols, which a stripped one does not have.
+    pub fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// Takes the mapping symbols of a file with the same code.
+    pub fn take_marks(&mut self, of: Layout) {
+        self.marks = of.marks;
+    }
+
     /// Returns the segments: file offset, size in bytes, address.
     pub fn segments(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.segments.iter().copied()

@@ -85,8 +85,13 @@ impl Place {
     }
 }
 
+/// perf pads the bytes of each buffer to a multiple of this.
+const PADDING: u64 = 8;
+
 /// Index of a file's buffers by owner and offset, to find the buffer of a record.
 struct Index {
+    /// End of each buffer's trace, without the padding behind it as far as another buffer follows.
+    ends: Vec<u64>,
     /// Offsets and numbers of each owner's buffers.
     by_owner: HashMap<Owner, Vec<(u64, usize)>>,
     all: Vec<(u64, usize)>,
@@ -106,7 +111,39 @@ impl Index {
                 by_owner.entry(owner).or_default().push((*offset, *index));
             }
         }
-        Index { by_owner, all }
+        let mut ends: Vec<u64> = places
+            .iter()
+            .map(|place| place.offset.saturating_add(place.size as u64))
+            .collect();
+        for list in by_owner.values() {
+            for ((_, index), (next, _)) in list.iter().zip(list.iter().skip(1)) {
+                if let Some(end) = ends.get_mut(*index)
+                    && *next < *end
+                    && *end - *next < PADDING
+                {
+                    *end = *next;
+                }
+            }
+        }
+        Index {
+            ends,
+            by_owner,
+            all,
+        }
+    }
+
+    /// Whether the bytes of a record are the padding of its buffer: perf pads the trace of a buffer to 8 bytes with
+    /// zeros, and trace of its own ends with something else.
+    fn is_padding(&self, place: usize, of: &Place, aux: &Aux, bytes: &[u8]) -> bool {
+        let end = self.ends.get(place).copied().unwrap_or_default();
+        let within = usize::try_from(aux.start() - of.offset).unwrap_or(usize::MAX);
+        let own = bytes.get(of.start..).unwrap_or_default();
+        let own = own.get(..of.size).unwrap_or(own);
+        let own = own.get(within..).unwrap_or_default();
+        let size = usize::try_from(aux.size).unwrap_or(usize::MAX);
+        let own = own.get(..size).unwrap_or(own);
+        let is_at_end = end.saturating_sub(aux.start()) < PADDING;
+        aux.size > 0 && aux.size < PADDING && is_at_end && own.iter().all(|byte| *byte == 0)
     }
 
     /// Number of the buffer in which a record's bytes begin. A record without bytes can be at the end of a buffer.
@@ -134,9 +171,9 @@ impl Index {
                 let mut found = list.get(first..after)?.iter().map(|(_, index)| *index);
                 found.find(|index| {
                     places.get(*index).is_some_and(|place| {
-                        let within = start - place.offset;
-                        let end = place.size as u64 + u64::from(aux.size == 0);
-                        within < end && (is_own || is_of_any(place))
+                        let end = self.ends.get(*index).copied().unwrap_or_default();
+                        let is_before = start < end || aux.size == 0 && start == end;
+                        start >= place.offset && is_before && (is_own || is_of_any(place))
                     })
                 })
             })
@@ -180,6 +217,10 @@ pub(super) fn read(
     let mut next: HashMap<Option<Owner>, (u64, Layout)> = HashMap::new();
     for aux in all {
         let place = index.find(places, aux);
+        let place = place.filter(|place| {
+            let of = places.get(*place);
+            of.is_none_or(|of| !index.is_padding(*place, of, aux, bytes))
+        });
         let owner = place.and_then(|place| places.get(place)?.owner());
         let end = aux.time(sideband.has_times());
         let before = ends.insert(owner, end);

@@ -370,7 +370,7 @@ fn read(path: &Path) -> Result<Bytes, Unread> {
             let unpacked = xz::unpack(bytes, LARGEST_UNPACKED as usize);
             return unpacked.map(Bytes::from).ok_or(Unread::Compressed);
         }
-        _ => return Ok(Bytes::from(file)),
+        _ => return Ok(Bytes::from(file).read_from(path)),
     };
     let mut unpacked = Vec::new();
     let read = unpacker.take(LARGEST_UNPACKED).read_to_end(&mut unpacked);

@@ -11,8 +11,9 @@ use super::metadata::Metadata;
 use super::packed::Packed;
 use super::sample_id::Layouts;
 use super::sideband::{Event, Sideband};
-use super::{Mapping, Thread, TimeConversion};
+use super::{Losses, Mapping, Thread, TimeConversion};
 use crate::Error;
+use crate::element::Unsynced;
 use crate::frames::TraceId;
 use crate::memory::Running;
 
@@ -41,6 +42,7 @@ pub(super) struct Walk {
     pub threads: BTreeMap<u32, Thread>,
     pub conversion: Option<TimeConversion>,
     pub sideband: Sideband,
+    pub losses: Losses,
     /// Build IDs of files, by path, from the records that a pipe has instead of a section.
     pub build_ids: HashMap<String, Vec<u8>>,
     /// Release of the kernel, from a pipe's record.
@@ -133,6 +135,7 @@ impl Walk {
             10 => self.mmap2(record, misc),
             11 => self.aux(record),
             12 => self.trace_start(record),
+            13 => self.lost_samples(record),
             14 => self.switch(record, misc),
             15 => self.switch_of_cpu(record, misc),
             21 => self.hardware_id(record)?,
@@ -325,8 +328,17 @@ impl Walk {
             None => self.latest.values().min(),
         };
         let since = latest.copied().or(ending.time.map(|_| 0));
+        let lost = number(record, 8).unwrap_or_default();
+        self.losses.records.add(lost, ending.time);
         let event = Event::Lost { cpu: ending.cpu };
         self.sideband.push(since, self.at, event);
+    }
+
+    /// Reads a loss of samples, which contain no trace.
+    fn lost_samples(&mut self, record: &[u8]) {
+        let time = self.layouts.read(record).time;
+        let lost = number(record, 0).unwrap_or_default();
+        self.losses.samples.add(lost, time);
     }
 
     fn aux(&mut self, record: &[u8]) {
@@ -337,7 +349,7 @@ impl Walk {
             if let Some((process, thread)) = ending.thread {
                 self.event(record, Event::Thread { process, thread });
             }
-            self.aux.push(Aux {
+            let aux = Aux {
                 offset,
                 size,
                 flags,
@@ -345,7 +357,14 @@ impl Walk {
                 cpu: ending.cpu,
                 time: ending.time,
                 at: self.at,
-            });
+            };
+            match aux.lost() {
+                Some(Unsynced::Truncated) => self.losses.truncated.add(1, ending.time),
+                Some(Unsynced::Partial) => self.losses.partial.add(1, ending.time),
+                Some(_) => self.losses.collisions.add(1, ending.time),
+                None => {}
+            }
+            self.aux.push(aux);
         }
     }
 

@@ -86,6 +86,25 @@ fn other_protocol(bytes: &[u8]) -> Option<(&'static str, usize)> {
     })
 }
 
+/// Position of the first synchronization of ETMv4 or ETE in the trace of a shorter one (ETMv3, PTM), if it has no other.
+/// The decoder of the shorter one takes the end of each for its own.
+fn longer_protocol(protocol: &Protocol, bytes: &[u8]) -> Option<usize> {
+    if !matches!(protocol, Protocol::EtmV3(_) | Protocol::Ptm(_)) {
+        return None;
+    }
+    let [(long, _), (short, _)] = PROTOCOLS;
+    let (mut zeros, mut first) = (0, None);
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte == 0x80 && zeros >= long {
+            first.get_or_insert(at - long);
+        } else if *byte == 0x80 && zeros >= short {
+            return None;
+        }
+        zeros = if *byte == 0 { zeros + 1 } else { 0 };
+    }
+    first
+}
+
 /// Remark on the start of decoding of an ITM stream without a synchronization at its start.
 fn of_itm(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remark> {
     let segment = stream.segments().next()?;
@@ -176,6 +195,24 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
             }
             false => 0,
         };
+        let mut all = streams().flat_map(|(_, source, stream)| packets(source, stream));
+        let has_bad = begins() && all.any(|packet| packet.is_bad());
+        let longer = streams()
+            .filter(|_| has_bad)
+            .find_map(|(buffer, source, stream)| {
+                let at = longer_protocol(&source.protocol, &stream.bytes)?;
+                Some((buffer, source, stream.offsets().of(at)))
+            });
+        if let Some((buffer, source, offset)) = longer {
+            let title = source.protocol.title();
+            let text = format!(
+                "no synchronization of {title} (5 zeros, then 0x80), but those of ETMv4 or ETE (11 zeros or more): is the protocol \
+                 right? Its name comes from --trace-source or the description of the source"
+            );
+            let name = format!("{}/{}", buffer.name, source.name);
+            remarks.push(Remark::damage(&name, offset, text));
+            continue;
+        }
         let bytes: usize = streams().map(|(_, _, stream)| stream.bytes.len()).sum();
         let first = streams().find(|(_, _, stream)| !stream.bytes.is_empty());
         let Some((buffer, source, stream)) = first.filter(|_| !is_synchronized || bad > 0) else {

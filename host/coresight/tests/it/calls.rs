@@ -1,5 +1,6 @@
 //! Tests of calls from elements, on a synthetic program with a function at every multiple of 0x100.
 
+mod depth;
 mod exceptions;
 mod jumps;
 mod switches;

@@ -2,6 +2,8 @@
 //! IDs in separate records, snapshot mode, one buffer for each CPU with timestamps, and pipes. The decoded instructions
 //! must always be those of the snapshot.
 
+mod losses;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -270,7 +272,11 @@ fn one_buffer_for_each_cpu_without_frames() {
     let file = perf.file();
     assert_eq!(juno.count(&file), (INSTRUCTIONS, 0));
     assert_eq!(
-        perf::read(&file).expect("a recording").truncated,
+        perf::read(&file)
+            .expect("a recording")
+            .losses
+            .truncated
+            .times,
         streams.len() as u64
     );
 }

@@ -25,6 +25,7 @@ mod source;
 mod unit;
 
 pub use given::GivenSymbols;
+pub use input::debug_directories;
 
 use std::fs::File;
 use std::io::Read as _;

@@ -4,5 +4,6 @@ mod cpp;
 mod elf;
 mod hooks;
 mod jumps;
+mod separate;
 mod text;
 mod workshop;

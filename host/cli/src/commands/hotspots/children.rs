@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
     let path = &args.hardware.input;
     let options = OpenOptions {
         symbols: args.symbols.files(),
+        debug_directories: args.symbols.debug_dir.clone(),
         ..open_options(
             &args.hardware.binaries,
             &args.symbols.elf,

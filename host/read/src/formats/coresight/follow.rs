@@ -88,6 +88,11 @@ impl Follow {
         self.stacks.doubtful_switches()
     }
 
+    /// Returns the function in which a source executes, if known.
+    pub fn function(&self, source: usize) -> Option<FunctionId> {
+        self.stacks.function(source).map(FunctionId)
+    }
+
     /// Returns the number of calls that were too deep to be tracked.
     pub fn too_deep(&self) -> u64 {
         self.stacks.too_deep()

@@ -1,17 +1,21 @@
 //! Symbol files that the user gives for a hardware trace, each applied to the code that it is of.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use kymo_coresight::fit::{Applies, Fit, ImageId};
 use kymo_coresight::input::Buffer;
+use kymo_coresight::memory::{Image, Layout, Memory};
 use kymo_coresight::remarks::Remark;
 use kymo_event::Addr;
-use kymo_symbols::{Error, Function, Symbols};
+use kymo_symbols::{DebugDirectories, Error, Function, Symbols};
 
 /// Symbol files given for a hardware trace.
 #[derive(Debug, Default)]
 pub struct GivenSymbols {
     files: Vec<File>,
+    /// Separate files of debug information, by the memory address of the contents of the file that they are of.
+    separate: HashMap<usize, PathBuf>,
     /// Whether code is that of processes, which are loaded anywhere.
     is_of_processes: bool,
 }
@@ -43,7 +47,8 @@ impl File {
 
 impl GivenSymbols {
     /// Reads the files, and compares them with the code of a trace. `is_of_processes`: the trace is a recording of
-    /// processes, not of a machine's memory. Returns remarks on files that are not of the code.
+    /// processes, not of a machine's memory. Also searches `debug` for separate files of debug information of all
+    /// images. Returns remarks on files that are not of the code.
     ///
     /// # Errors
     /// When a file cannot be read or has no symbols.
@@ -51,8 +56,10 @@ impl GivenSymbols {
         paths: &[PathBuf],
         buffers: &[Buffer],
         is_of_processes: bool,
+        debug: &DebugDirectories,
     ) -> Result<(Self, Vec<Remark>), Error> {
-        let (mut files, mut remarks) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
+        let (separate, mut remarks) = separate(buffers, debug);
         for path in paths {
             let symbols = Symbols::open(path)?;
             let bytes = kymo_symbols::read_file(path, kymo_symbols::LARGEST_FILE);
@@ -78,19 +85,46 @@ impl GivenSymbols {
         }
         let given = GivenSymbols {
             files,
+            separate,
             is_of_processes,
         };
         Ok((given, remarks))
     }
 
-    /// Returns the symbols of the files that an image is of, at link addresses.
-    pub fn linked(&self, image: ImageId) -> Symbols {
+    /// Completes the layout of an image's file that is stripped of its mapping symbols, from the files with its names.
+    pub fn complete(&self, image: &Image, layout: &mut Layout) {
+        let id = image.into();
+        let linked = self.files.iter().filter(|file| {
+            let fit = file.fit.as_ref();
+            fit.is_some_and(|fit| fit.applies(id) == Some(Applies::Linked))
+        });
+        let paths = linked.map(|file| &file.path);
+        for path in paths.chain(self.separate.get(&contents(image))) {
+            if layout.has_marks() {
+                return;
+            }
+            let bytes = kymo_symbols::read_file(path, kymo_symbols::LARGEST_FILE);
+            if let Some(of) = bytes.ok().and_then(|bytes| Layout::of_elf(&bytes)) {
+                layout.take_marks(of);
+            }
+        }
+    }
+
+    /// Returns the symbols of the files that an image is of, at link addresses: of the given ones, and of the separate
+    /// file of debug information.
+    pub fn linked(&self, image: &Image) -> Symbols {
+        let contents = contents(image);
+        let image = image.into();
         let all = Symbols::new();
         for file in &self.files {
             let fit = file.fit.as_ref();
             if fit.is_some_and(|fit| fit.applies(image) == Some(Applies::Linked)) {
                 all.merge(file.symbols.clone());
             }
+        }
+        let separate = self.separate.get(&contents);
+        if let Some(symbols) = separate.and_then(|path| Symbols::open(path).ok()) {
+            all.merge(symbols);
         }
         all
     }
@@ -138,4 +172,38 @@ fn elsewhere(path: &Path) -> Remark {
             path.display()
         ),
     )
+}
+
+/// Returns the memory address of an image's file contents, which distinguishes files of the same name.
+pub(super) fn contents(image: &Image) -> usize {
+    image.bytes.file().as_ptr().addr()
+}
+
+/// Finds the separate files of debug information of all images. Also returns remarks on files in their places that are
+/// not used.
+fn separate(
+    buffers: &[Buffer],
+    debug: &DebugDirectories,
+) -> (HashMap<usize, PathBuf>, Vec<Remark>) {
+    let images = buffers.iter().flat_map(|buffer| &buffer.code);
+    let (mut known, mut found, mut remarks) = (HashSet::new(), HashMap::new(), Vec::new());
+    for image in images.flat_map(Memory::images) {
+        if !known.insert(contents(image)) {
+            continue;
+        }
+        let bytes = &image.bytes;
+        let name = Path::new(&image.name);
+        let separate = debug.of_file(bytes.file(), bytes.path(), name);
+        if let Some(file) = separate.file {
+            found.insert(contents(image), file);
+        }
+        let refused = separate.refused.iter().map(|refused| {
+            let file = refused.file.display();
+            let (name, why) = (&image.name, &refused.why);
+            let text = format!("{file} is not used for the names of {name}: {why}");
+            Remark::warning("", text)
+        });
+        remarks.extend(refused);
+    }
+    (found, remarks)
 }

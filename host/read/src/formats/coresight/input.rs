@@ -11,6 +11,7 @@ use kymo_coresight::perf;
 use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::selection::{has_threads, threads};
 use kymo_coresight::{Error, Protocol};
+use kymo_symbols::DebugDirectories;
 
 use super::given::GivenSymbols;
 use super::program::Binaries;
@@ -70,13 +71,40 @@ fn only_of_perf(path: &Path, options: &OpenOptions) -> Result<(), OpenError> {
     }
 }
 
+/// Returns the directories with separate files of debug information for an input: the given ones, those below the
+/// directory of the recorded files, perf's cache, and the system's.
+pub fn debug_directories(
+    path: &Path,
+    given: &[PathBuf],
+    symfs: Option<&Path>,
+    cache: Option<&Path>,
+) -> DebugDirectories {
+    const SYSTEM: &str = "usr/lib/debug";
+    let mut all = given.to_vec();
+    let beside = path.parent().unwrap_or(Path::new("."));
+    match symfs {
+        Some(symfs) => all.extend([symfs.join(SYSTEM), symfs.join(".debug")]),
+        None => all.push(beside.join("symfs").join(SYSTEM)),
+    }
+    all.push(beside.join(".debug"));
+    all.extend(cache.map(Path::to_owned));
+    DebugDirectories::new(all)
+}
+
 /// Reads the symbol files that the user gave.
 fn symbols(
+    path: &Path,
     options: &OpenOptions,
     buffers: &[Buffer],
     is_of_processes: bool,
 ) -> Result<(GivenSymbols, Vec<Remark>), OpenError> {
-    GivenSymbols::open(&options.symbols, buffers, is_of_processes).map_err(|error| {
+    let debug = debug_directories(
+        path,
+        &options.debug_directories,
+        options.symfs.as_deref(),
+        options.buildid_dir.as_deref(),
+    );
+    GivenSymbols::open(&options.symbols, buffers, is_of_processes, &debug).map_err(|error| {
         OpenError::HardwareTrace {
             path: error.path().to_owned(),
             message: error.to_string(),
@@ -88,7 +116,7 @@ fn symbols(
 pub(super) fn raw(path: &Path, options: &OpenOptions) -> Result<Input, OpenError> {
     only_of_perf(path, options)?;
     let buffers = open_raw(path, &options.trace).map_err(|error| refused(path, error))?;
-    let given = symbols(options, &buffers, false)?;
+    let given = symbols(path, options, &buffers, false)?;
     Ok(Input::of(buffers, (None, given), None, Vec::new()))
 }
 
@@ -97,7 +125,7 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
     only_of_perf(path, options)?;
     let found = open_snapshot(path, &options.trace).map_err(|error| refused(path, error));
     let (buffers, missing) = found?;
-    let given = symbols(options, &buffers, false)?;
+    let given = symbols(path, options, &buffers, false)?;
     let mut input = Input::of(buffers, (None, given), None, Vec::new());
     input
         .remarks
@@ -125,7 +153,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     places.check().map_err(|error| refused(path, error))?;
     let mut files = perf::Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
-    let given = symbols(options, &recording.buffers, true)?;
+    let given = symbols(path, options, &recording.buffers, true)?;
     let symbols = (files.kernel_symbols(), given);
     let threads = std::mem::take(&mut recording.threads);
     let processes: HashMap<u32, u32> = threads

@@ -71,9 +71,12 @@ pub(super) fn coarse(total: &End, info: &TraceInfo) -> Option<String> {
         return None;
     }
     let (share, unit) = (share.min(100), info.unit.suffix());
+    let by = match total.is_widest_by_cycles {
+        true => "by the cycle counts in between, which come every so many instructions",
+        false => "over the instructions in between and what was not traced",
+    };
     Some(format!(
-        "durations are uncertain: {share} % of the trace, {widest} {unit}, lie between two times that it tells, and are spread over \
-         the instructions in between and what was not traced"
+        "durations are uncertain: {share} % of the trace, {widest} {unit}, lie between two times that it tells, and are spread {by}"
     ))
 }
 

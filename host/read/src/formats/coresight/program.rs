@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::given::GivenSymbols;
+use super::given::{GivenSymbols, contents};
 use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
@@ -76,11 +76,6 @@ struct Binary {
     symbols: Symbols,
 }
 
-/// Returns the memory address of an image's file contents, which distinguishes files of the same name.
-fn contents(image: &Image) -> usize {
-    image.bytes.file().as_ptr().addr()
-}
-
 impl Binaries {
     /// Creates the cache. `kernel` are the kernel's symbols in its own format.
     pub fn new(kernel: Option<Vec<u8>>, given: GivenSymbols) -> Self {
@@ -104,7 +99,7 @@ impl Binaries {
         let file = image.bytes.file();
         let binary = Layout::of_elf(file).and_then(|layout| {
             // A file with the names comes first: one without them has those of a library's interface.
-            let symbols = self.given.linked(image.into());
+            let symbols = self.given.linked(image);
             match Symbols::from_elf(Arc::clone(file)) {
                 Ok(own) => symbols.merge(own),
                 Err(_) if symbols.is_empty() => return None,
@@ -144,7 +139,8 @@ pub(super) struct Code<'a> {
     functions: HashMap<(Room, u64, usize), u32>,
     /// Code without symbols, by file contents.
     unknown: HashMap<(Room, usize), u32>,
-    missing: HashMap<(Room, Option<Box<str>>), u32>,
+    /// Functions that represent code without a known address, by their names.
+    nameless: HashMap<(Room, Box<str>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
     /// For each block, whether it waits for interrupts.
     waits: Vec<Option<bool>>,
@@ -174,7 +170,7 @@ impl<'a> Code<'a> {
             programs: HashMap::new(),
             functions: HashMap::new(),
             unknown: HashMap::new(),
-            missing: HashMap::new(),
+            nameless: HashMap::new(),
             files: HashMap::new(),
             waits: Vec::new(),
             returns: Vec::new(),
@@ -271,16 +267,23 @@ impl<'a> Code<'a> {
         let room = self.room(context, address);
         let file = self.memory.name_at(self.view, address);
         let file = file.map(|path| path.rsplit('/').next().unwrap_or(path));
-        let key = (room, file.map(Box::from));
-        let function = match self.missing.get(&key) {
+        self.nameless(
+            room,
+            match file {
+                Some(file) => format!("[no code of {file}]"),
+                None => "[no code]".to_owned(),
+            },
+        )
+    }
+
+    /// Returns a function that represents code without a known address.
+    fn nameless(&mut self, room: Room, name: String) -> Place {
+        let key = (room, Box::from(name));
+        let function = match self.nameless.get(&key) {
             Some(known) => *known,
             None => {
-                let name = match &file {
-                    Some(file) => format!("[no code of {file}]"),
-                    None => "[no code]".to_owned(),
-                };
-                let id = self.define(room, None, Some(name.into()), None);
-                self.missing.insert(key, id);
+                let id = self.define(room, None, Some(key.1.clone()), None);
+                self.nameless.insert(key, id);
                 id
             }
         };
@@ -402,6 +405,11 @@ impl Program for Code<'_> {
             function,
             is_start: start == address,
         }
+    }
+
+    fn unknown_path(&mut self, context: &Context) -> Option<Place> {
+        let room = self.room(context, 0);
+        Some(self.nameless(room, "[unknown path]".to_owned()))
     }
 
     fn thread(&mut self, context: &Context) -> u32 {

@@ -20,7 +20,7 @@ use kymo_coresight::exception::Exceptions;
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
     InterruptId, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time,
-    TraceInfo, Value, Wanted,
+    TimeUnit, TraceInfo, Value, Wanted,
 };
 
 use super::follow::Follow;
@@ -37,6 +37,9 @@ pub(super) struct CoreSightSource {
     info: TraceInfo,
     readers: Vec<Reader>,
     names: Names,
+    /// Functions that represent code that is not followed, in a recording whose times are instructions: how many ran
+    /// there is unknown.
+    untimed: BTreeSet<FunctionId>,
     follow: Follow,
     steps: Vec<Step>,
     /// Whether sources follow one another.
@@ -180,6 +183,7 @@ impl CoreSightSource {
             info,
             readers,
             names,
+            untimed: BTreeSet::new(),
             follow,
             steps: Vec::new(),
             is_serial,
@@ -209,6 +213,9 @@ impl CoreSightSource {
             let chunk = chunks.recv().ok()?;
             for definition in &chunk.functions {
                 let function = self.names.function(definition, &mut self.info);
+                if definition.address.is_none() && self.info.unit == TimeUnit::Instructions {
+                    self.untimed.insert(function);
+                }
                 reader.functions.push(function);
             }
             let unknown = chunk.unknown.into_iter();
@@ -268,6 +275,7 @@ impl CoreSightSource {
             reader,
             info: &mut self.info,
             names: &mut self.names,
+            untimed: &self.untimed,
             unordered: &self.unordered,
             doubts: &mut self.doubts,
             batch,
@@ -281,7 +289,7 @@ impl CoreSightSource {
                 let known = (&*at.reader.functions, &*at.reader.unknown);
                 let named = (&mut *at.names, &mut *at.info);
                 let is_thread = matches!(edge, Edge::Thread { .. });
-                let runs = match &edge {
+                let place = match &edge {
                     Edge::Arrive(at) => Some(at.place),
                     _ => None,
                 };
@@ -292,15 +300,18 @@ impl CoreSightSource {
                 if is_thread {
                     self.follow.begins(index, time.0, &mut steps);
                 }
-                let is_start = matches!(runs, Some(Place::Function { is_start: true, .. }));
+                let is_start = matches!(place, Some(Place::Function { is_start: true, .. }));
                 match steps.first() {
                     Some(Step::Reset) => at.reset(&steps, is_only),
                     _ => steps.iter().for_each(|step| at.step(*step, is_start)),
                 }
                 steps.clear();
                 self.steps = steps;
-                if let Some(place) = runs {
-                    at.runs(place);
+                if place.is_some()
+                    && at.reader.is_behind_gap
+                    && let Some(function) = self.follow.function(index)
+                {
+                    at.runs(function);
                 }
             }
             What::Mismatch(address, file) => {
@@ -358,6 +369,7 @@ struct At<'a> {
     reader: &'a mut Reader,
     info: &'a mut TraceInfo,
     names: &'a mut Names,
+    untimed: &'a BTreeSet<FunctionId>,
     unordered: &'a BTreeSet<u32>,
     doubts: &'a mut Doubts,
     batch: &'a mut Batch,
@@ -408,19 +420,14 @@ impl At<'_> {
         self.batch.push_both(&row, event);
     }
 
-    /// Reports the running function after a gap, unless the trace enters it there.
-    fn runs(&mut self, place: Place) {
-        if std::mem::take(&mut self.reader.is_behind_gap)
-            && let Place::Function { function, .. } = place
-            && let Some(function) = self.reader.functions.get(function as usize)
-        {
-            let function = Some(*function);
-            self.row(RowKind::Other, |row| {
-                let mut row = row.function(function);
-                row.record = false;
-                row
-            });
-        }
+    /// Reports the running function after a gap.
+    fn runs(&mut self, function: FunctionId) {
+        self.reader.is_behind_gap = false;
+        self.row(RowKind::Other, |row| {
+            let mut row = row.function(Some(function));
+            row.record = false;
+            row
+        });
     }
 
     fn push(&mut self, kind: EventKind) {
@@ -456,11 +463,11 @@ impl At<'_> {
                 return_address,
                 how,
             } => {
-                let function = Some(FunctionId(function));
+                let function = FunctionId(function);
                 let site = Addr(return_address.unwrap_or_default());
-                let found = how == Entered::Found && !is_start;
+                let found = how == Entered::Found && !is_start || self.untimed.contains(&function);
                 self.row(RowKind::Enter, |row| {
-                    row.function(function).word(site).found(found)
+                    row.function(Some(function)).word(site).found(found)
                 });
             }
             Step::Exit { function, .. } => {

@@ -81,7 +81,9 @@ impl End {
     pub fn add(&mut self, other: End) {
         self.counts.add(&other.counts);
         self.remarks.extend(other.remarks);
-        self.widest = self.widest.max(other.widest);
+        if other.widest > self.widest {
+            (self.widest, self.is_widest_by_cycles) = (other.widest, other.is_widest_by_cycles);
+        }
         self.backward += other.backward;
         self.of_any = self.of_any.max(other.of_any);
         self.timeless += other.timeless;
@@ -110,6 +112,8 @@ pub(super) struct End {
     pub remarks: Vec<(usize, Remark)>,
     /// Longest interval between two times of the trace.
     pub widest: u64,
+    /// Whether cycle counts spread the events in it.
+    pub is_widest_by_cycles: bool,
     pub backward: u64,
     /// Number of processes with memory, if the running one was not always known.
     pub of_any: usize,
@@ -316,6 +320,7 @@ impl State {
         self.chunk.end = Some(End {
             brief: u64::from(executed && is_brief),
             widest: self.clock.widest,
+            is_widest_by_cycles: self.clock.is_widest_by_cycles,
             backward: self.clock.backward,
             ..end
         });
@@ -429,12 +434,12 @@ impl Sink for Follower<'_, '_, '_> {
         if let (Some(_), Some(threads)) = (scheduled, &mut code.threads) {
             threads.scheduled = scheduled;
         }
-        edges.element(&element, *code, &mut |edge| {
-            let what = match edge {
-                Edge::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
-                edge => What::Edge(edge),
-            };
-            output.push(before, at, what);
+        edges.element(&element, *code, &mut |edge| match edge {
+            Edge::Mismatch { address, behind } => {
+                let what = What::Mismatch(address, output.file_at(address));
+                output.push(before + u64::from(behind), at, what);
+            }
+            edge => output.push(before, at, What::Edge(edge)),
         });
         if scheduled.is_some() {
             edges.look_for_thread(*code, &mut |edge| output.push(before, at, What::Edge(edge)));

@@ -1,0 +1,52 @@
+//! Losses that the kernel records, and trace that is missing behind a buffer.
+
+use kymo_coresight::{perf, remarks};
+use kymo_fixtures::perf_data::{AUX_COLLISION, AUX_RAW, PerfData};
+
+use super::{Juno, THREAD};
+
+#[test]
+fn padding_behind_a_buffer_is_no_trace() {
+    let Some(juno) = Juno::open() else { return };
+    let missing = |more: &dyn Fn(&mut PerfData)| {
+        let mut perf = juno.begin(1, false, false);
+        // perf pads these 13 bytes to 16.
+        perf.aux(THREAD, 0, 0, 13, AUX_RAW);
+        perf.buffer(Some(THREAD), 0, 0, &[0x70; 13]);
+        perf.aux(THREAD, 0, 13, 3, AUX_RAW);
+        more(&mut perf);
+        perf::read(&perf.file()).expect("a recording").missing
+    };
+    assert_eq!(missing(&|_| {}), 1);
+    assert_eq!(
+        missing(&|perf| perf.buffer(Some(THREAD), 0, 13, &[0x70; 3])),
+        0
+    );
+}
+
+#[test]
+fn losses_of_the_kernel_are_said_with_their_times() {
+    let Some(juno) = Juno::open() else { return };
+    let mut perf = juno.begin(1, true, false);
+    perf.at(1_500_000_000).lost(0, 29);
+    perf.at(1_700_000_000).lost(0, 13);
+    perf.at(1_800_000_000).lost_samples(5);
+    perf.at(1_900_000_000).aux(THREAD, 0, 0, 0, AUX_COLLISION);
+    let recording = perf::read(&perf.file()).expect("a recording");
+    let texts: Vec<String> = remarks::of_recording(&recording, &[])
+        .into_iter()
+        .map(|remark| remark.text)
+        .filter(|text| text.starts_with("the kernel lost"))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "the kernel lost trace: something else used the trace unit (flag of AUX records: collision), first at 1.900000000 s \
+             of the kernel's clock",
+            "the kernel lost 42 records of its own, 2 times, first at 1.500000000 s of the kernel's clock: processes, mappings or \
+             switches may be missing from there on, so that code or threads are unknown or those of before",
+            "the kernel lost 5 samples of other events, first at 1.800000000 s of the kernel's clock: no trace is missing because \
+             of it",
+        ]
+    );
+}
