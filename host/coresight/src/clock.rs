@@ -263,10 +263,8 @@ impl<T> Clock<T> {
             && executed == 1
             && self.pending.len() <= 1
             && self.pending.iter().all(|(at, _)| *at == next.instructions);
-        if !is_exact {
-            if passed > self.widest {
-                (self.widest, self.is_widest_by_cycles) = (passed, cycles.is_some());
-            }
+        if !is_exact && passed > self.widest {
+            (self.widest, self.is_widest_by_cycles) = (passed, cycles.is_some());
         }
         let has_gaps = !self.gaps.is_empty();
         self.by_instructions.add(passed, executed, has_gaps);

@@ -30,8 +30,10 @@ impl Stack {
 
     /// Closes the innermost frame, which has returned to untraced code.
     pub(super) fn leave_untraced(&mut self, out: &mut impl FnMut(Step)) {
-        let frame = self.leave_top(out);
-        self.left = frame.and_then(|frame| frame.return_address);
+        self.left = match self.leave_hidden() {
+            Some(return_address) => return_address,
+            None => self.leave_top(out).and_then(|frame| frame.return_address),
+        };
     }
 
     /// Closes frames down to the one with this return address, if any. `crosses` allows it to close frames of

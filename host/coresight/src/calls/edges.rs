@@ -243,10 +243,15 @@ impl Edges {
                 }
             }
             Element::RangeWithoutPath { count, .. } => {
+                let is_handler = self.before == Before::Exception;
                 self.lose(Lost::NoPath(count), out);
                 if count > 0
                     && let Some(place) = program.unknown_path(&self.context)
                 {
+                    // The handler of an exception does not end it.
+                    if is_handler {
+                        self.before = Before::Exception;
+                    }
                     self.arrive(NOWHERE, place, out);
                     self.before = Before::Nothing;
                 }

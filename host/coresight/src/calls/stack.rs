@@ -91,6 +91,8 @@ pub(super) struct Stack {
     pub left: Option<u64>,
     /// Calls too deep for a frame, in runs: the return address and the number of calls with it in a row.
     pub hidden: Vec<(Option<u64>, u64)>,
+    /// Where execution is in the innermost of the calls too deep for a frame.
+    pub within: Option<Place>,
     /// Suspended coroutines, in the order of their suspension.
     pub suspended: Vec<Suspended>,
 }
@@ -235,6 +237,21 @@ impl Stack {
         }
     }
 
+    /// Index of the innermost open function of the code without symbols at an arrival, if no other function begins
+    /// there: its extent is unknown.
+    fn innermost_of_code(&self, at: &Arrival, shared: &Shared) -> Option<usize> {
+        let Place::Unknown { code } = at.place else {
+            return None;
+        };
+        if shared.called(code, at.address).is_some() {
+            return None;
+        }
+        let frames = self.frames.iter().enumerate().rev().take(REACH);
+        let mut functions = frames.take_while(|(_, frame)| matches!(frame.kind, Kind::Function(_)));
+        let (index, _) = functions.find(|(_, frame)| frame.code == Some(code))?;
+        Some(index)
+    }
+
     /// Whether a jump leads from a signal handler to the start of the function that the signal interrupted at its
     /// start. Handlers return to a trampoline by a return, so the jump is a tail call.
     fn calls_interrupted(&self, at: &Arrival) -> bool {
@@ -307,18 +324,6 @@ impl Stack {
         if self.is_inside(at, shared) {
             return self.confirm();
         }
-        self.find_outside(at, arrived, shared, functions, out);
-    }
-
-    /// As [`find`](Self::find), but not in the current function.
-    fn find_outside(
-        &mut self,
-        at: &Arrival,
-        arrived: Route,
-        shared: &mut Shared,
-        functions: &mut impl Functions,
-        out: &mut impl FnMut(Step),
-    ) {
         let wanted = match at.place {
             Place::Function { function, .. } => Some(Kind::Function(function)),
             Place::Unknown { .. } => None,
@@ -396,9 +401,9 @@ impl Stack {
                     0 => self.doubtful = self.frames.len(),
                     _ => (self.doubtful, arrived) = (0, Route::Returned),
                 }
-                // Where trace was lost, any function of code without symbols may run.
-                if let (Before::Lost, Place::Unknown { .. }) = (at.before, at.place) {
-                    return self.find_outside(at, arrived, shared, functions, out);
+                if let Some(index) = self.innermost_of_code(at, shared) {
+                    self.unwind(index + 1, out);
+                    return self.confirm();
                 }
             }
             return self.find(at, arrived, shared, functions, out);
@@ -486,6 +491,14 @@ impl Stack {
             false => {
                 shared.too_deep += 1;
                 self.hide(frame.return_address);
+                self.within = match (frame.kind, frame.code) {
+                    (_, Some(code)) => Some(Place::Unknown { code }),
+                    (Kind::Function(function), None) => Some(Place::Function {
+                        function,
+                        is_start: true,
+                    }),
+                    _ => None,
+                };
             }
         }
         is_kept

@@ -42,15 +42,22 @@ impl Aux {
         }
     }
 
-    /// Loss of trace after this record, if reported.
+    /// Loss of trace after this record, if reported: the first of several reasons.
     pub fn lost(&self) -> Option<Unsynced> {
+        self.losses().next()
+    }
+
+    /// Reasons of the loss of trace after this record.
+    pub fn losses(&self) -> impl Iterator<Item = Unsynced> {
         let flags = [
             (AUX_TRUNCATED, Unsynced::Truncated),
             (AUX_PARTIAL, Unsynced::Partial),
             (AUX_COLLISION, Unsynced::Collision),
         ];
-        let mut lost = flags.iter().filter(|(flag, _)| self.flags & flag != 0);
-        lost.next().map(|(_, why)| *why)
+        let is_set = self.flags;
+        let lost = flags.into_iter();
+        let lost = lost.filter(move |(flag, _)| is_set & flag != 0);
+        lost.map(|(_, why)| why)
     }
 
     pub fn time(&self, has_times: bool) -> u64 {
@@ -92,6 +99,8 @@ const PADDING: u64 = 8;
 struct Index {
     /// End of each buffer's trace, without the padding behind it as far as another buffer follows.
     ends: Vec<u64>,
+    /// Whether another buffer begins exactly at each one's end, so that it has no padding.
+    is_whole: Vec<bool>,
     /// Offsets and numbers of each owner's buffers.
     by_owner: HashMap<Owner, Vec<(u64, usize)>>,
     all: Vec<(u64, usize)>,
@@ -115,8 +124,12 @@ impl Index {
             .iter()
             .map(|place| place.offset.saturating_add(place.size as u64))
             .collect();
+        let mut is_whole = vec![false; places.len()];
         for list in by_owner.values() {
             for ((_, index), (next, _)) in list.iter().zip(list.iter().skip(1)) {
+                if let Some(is_whole) = is_whole.get_mut(*index) {
+                    *is_whole = ends.get(*index) == Some(next);
+                }
                 if let Some(end) = ends.get_mut(*index)
                     && *next < *end
                     && *end - *next < PADDING
@@ -127,13 +140,14 @@ impl Index {
         }
         Index {
             ends,
+            is_whole,
             by_owner,
             all,
         }
     }
 
     /// Whether the bytes of a record are the padding of its buffer: perf pads the trace of a buffer to 8 bytes with
-    /// zeros, and trace of its own ends with something else.
+    /// zeros, and trace of its own ends with something else, or goes on in the next buffer.
     fn is_padding(&self, place: usize, of: &Place, aux: &Aux, bytes: &[u8]) -> bool {
         let end = self.ends.get(place).copied().unwrap_or_default();
         let within = usize::try_from(aux.start() - of.offset).unwrap_or(usize::MAX);
@@ -142,7 +156,8 @@ impl Index {
         let own = own.get(within..).unwrap_or_default();
         let size = usize::try_from(aux.size).unwrap_or(usize::MAX);
         let own = own.get(..size).unwrap_or(own);
-        let is_at_end = end.saturating_sub(aux.start()) < PADDING;
+        let is_whole = self.is_whole.get(place).copied().unwrap_or_default();
+        let is_at_end = !is_whole && end.saturating_sub(aux.start()) < PADDING;
         aux.size > 0 && aux.size < PADDING && is_at_end && own.iter().all(|byte| *byte == 0)
     }
 

@@ -22,7 +22,8 @@ pub struct Loss {
     pub times: u64,
     /// How many records or samples were lost.
     pub count: u64,
-    /// Earliest time, in nanoseconds of perf's clock, if the records have times.
+    /// Earliest time at which the kernel recorded one, in nanoseconds of perf's clock, if the records have times. The
+    /// loss was before it: the kernel writes the record once there is room again.
     pub first: Option<u64>,
 }
 
@@ -31,18 +32,20 @@ impl Loss {
     pub(super) fn add(&mut self, count: u64, time: Option<u64>) {
         self.times += 1;
         self.count = self.count.saturating_add(count);
+        // Records that perf writes itself have the time 0.
+        let time = time.filter(|time| *time != 0);
         self.first = match (self.first, time) {
             (Some(first), Some(time)) => Some(first.min(time)),
             (first, time) => first.or(time),
         };
     }
 
-    /// When it began, as the end of a message.
-    pub(crate) fn since(&self) -> String {
+    /// When the kernel first recorded one, as the end of a message.
+    pub(crate) fn recorded(&self) -> String {
         match self.first {
             Some(time) => {
                 let (seconds, nanoseconds) = (time / 1_000_000_000, time % 1_000_000_000);
-                format!(", first at {seconds}.{nanoseconds:09} s of the kernel's clock")
+                format!(", first recorded at {seconds}.{nanoseconds:09} s of the kernel's clock")
             }
             None => String::new(),
         }

@@ -26,6 +26,8 @@ const MISC_COMM_EXEC: u32 = 1 << 13;
 const MISC_FORK_EXEC: u32 = 1 << 13;
 const MISC_SWITCH_OUT: u32 = 1 << 13;
 const MISC_BUILD_ID: u32 = 1 << 14;
+/// Samples that a BPF filter left out.
+const MISC_LOST_SAMPLES_BPF: u32 = 1 << 15;
 
 /// Contents of the records of a file.
 #[derive(Default)]
@@ -135,7 +137,7 @@ impl Walk {
             10 => self.mmap2(record, misc),
             11 => self.aux(record),
             12 => self.trace_start(record),
-            13 => self.lost_samples(record),
+            13 => self.lost_samples(record, misc),
             14 => self.switch(record, misc),
             15 => self.switch_of_cpu(record, misc),
             21 => self.hardware_id(record)?,
@@ -334,8 +336,11 @@ impl Walk {
         self.sideband.push(since, self.at, event);
     }
 
-    /// Reads a loss of samples, which contain no trace.
-    fn lost_samples(&mut self, record: &[u8]) {
+    /// Reads a loss of samples. Those that a filter of the recording left out are no loss.
+    fn lost_samples(&mut self, record: &[u8], misc: u32) {
+        if misc & MISC_LOST_SAMPLES_BPF != 0 {
+            return;
+        }
         let time = self.layouts.read(record).time;
         let lost = number(record, 0).unwrap_or_default();
         self.losses.samples.add(lost, time);
@@ -358,11 +363,12 @@ impl Walk {
                 time: ending.time,
                 at: self.at,
             };
-            match aux.lost() {
-                Some(Unsynced::Truncated) => self.losses.truncated.add(1, ending.time),
-                Some(Unsynced::Partial) => self.losses.partial.add(1, ending.time),
-                Some(_) => self.losses.collisions.add(1, ending.time),
-                None => {}
+            for why in aux.losses() {
+                match why {
+                    Unsynced::Truncated => self.losses.truncated.add(1, ending.time),
+                    Unsynced::Partial => self.losses.partial.add(1, ending.time),
+                    _ => self.losses.collisions.add(1, ending.time),
+                }
             }
             self.aux.push(aux);
         }

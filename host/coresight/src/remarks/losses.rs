@@ -20,25 +20,25 @@ pub(super) fn of_recording(losses: &Losses) -> Vec<Remark> {
             remarks.push(format!(
                 "the kernel lost trace{}: {why} (flag of AUX records: {flag}){}",
                 times(loss.times),
-                loss.since()
+                loss.recorded()
             ));
         }
     }
     if losses.records.times > 0 {
         remarks.push(format!(
-            "the kernel lost {} of its own{}{}: processes, mappings or switches may be missing from there on, so that code or \
-             threads are unknown or those of before",
+            "the kernel lost {} of its own{}{}: processes, mappings, switches or trace may be missing before, so that code or \
+             threads are unknown or those of before the loss",
             counted(losses.records.count, "record"),
             times(losses.records.times),
-            losses.records.since()
+            losses.records.recorded()
         ));
     }
     if losses.samples.times > 0 {
         remarks.push(format!(
-            "the kernel lost {} of other events{}{}: no trace is missing because of it",
+            "the kernel lost {}{}{}",
             counted(losses.samples.count, "sample"),
             times(losses.samples.times),
-            losses.samples.since()
+            losses.samples.recorded()
         ));
     }
     let remarks = remarks.into_iter();

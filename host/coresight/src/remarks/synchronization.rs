@@ -87,22 +87,24 @@ fn other_protocol(bytes: &[u8]) -> Option<(&'static str, usize)> {
 }
 
 /// Position of the first synchronization of ETMv4 or ETE in the trace of a shorter one (ETMv3, PTM), if it has no other.
-/// The decoder of the shorter one takes the end of each for its own.
+/// The decoder of the shorter one takes the end of each for its own. A single one with more zeros is no sign: a cleared
+/// buffer has zeros before its first synchronization.
 fn longer_protocol(protocol: &Protocol, bytes: &[u8]) -> Option<usize> {
     if !matches!(protocol, Protocol::EtmV3(_) | Protocol::Ptm(_)) {
         return None;
     }
     let [(long, _), (short, _)] = PROTOCOLS;
-    let (mut zeros, mut first) = (0, None);
+    let (mut zeros, mut first, mut is_sure) = (0, None, false);
     for (at, byte) in bytes.iter().enumerate() {
         if *byte == 0x80 && zeros >= long {
+            is_sure |= zeros == long || first.is_some();
             first.get_or_insert(at - long);
         } else if *byte == 0x80 && zeros >= short {
             return None;
         }
         zeros = if *byte == 0 { zeros + 1 } else { 0 };
     }
-    first
+    first.filter(|_| is_sure)
 }
 
 /// Remark on the start of decoding of an ITM stream without a synchronization at its start.
@@ -195,14 +197,16 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
             }
             false => 0,
         };
-        let mut all = streams().flat_map(|(_, source, stream)| packets(source, stream));
-        let has_bad = begins() && all.any(|packet| packet.is_bad());
-        let longer = streams()
-            .filter(|_| has_bad)
-            .find_map(|(buffer, source, stream)| {
-                let at = longer_protocol(&source.protocol, &stream.bytes)?;
-                Some((buffer, source, stream.offsets().of(at)))
-            });
+        // Only a trace that looks like another protocol's is decoded once more here.
+        let longer = streams().find_map(|(buffer, source, stream)| {
+            let at = longer_protocol(&source.protocol, &stream.bytes)?;
+            Some((buffer, source, stream.offsets().of(at)))
+        });
+        let has_bad = || {
+            let mut all = streams().flat_map(|(_, source, stream)| packets(source, stream));
+            all.any(|packet| packet.is_bad())
+        };
+        let longer = longer.filter(|_| begins() && has_bad());
         if let Some((buffer, source, offset)) = longer {
             let title = source.protocol.title();
             let text = format!(

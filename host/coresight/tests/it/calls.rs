@@ -33,6 +33,13 @@ impl Program for Numbered {
     fn thread(&mut self, context: &Context) -> u32 {
         context.context_id.unwrap_or(99)
     }
+
+    fn unknown_path(&mut self, _: &Context) -> Option<Place> {
+        Some(Place::Function {
+            function: 0xfff,
+            is_start: false,
+        })
+    }
 }
 
 /// A range of instructions from `start` to `end`, which ends with this kind of branch.

@@ -121,3 +121,36 @@ fn a_run_without_an_end_says_where_it_began() {
         assert_eq!(texts, [expected], "{protocol:?}");
     }
 }
+
+/// A cleared buffer's zeros before the synchronization of a PTM do not make it one of ETMv4.
+#[test]
+fn zeros_of_a_cleared_buffer_are_of_no_other_protocol() {
+    let is_other = |zeros: &[usize]| {
+        // I-sync at an address, then reserved packets.
+        let rest = [0x80, 0x08, 0x01, 0x00, 0x10, 0x00, 0x20, 0x12, 0x12];
+        let parts = zeros
+            .iter()
+            .map(|zeros| [&vec![0; *zeros][..], &rest].concat());
+        let trace = parts.collect::<Vec<_>>().concat();
+        let source = Source {
+            id: TraceId::NONE,
+            name: "core".to_owned(),
+            cpu: None,
+            protocol: Protocol::Ptm(ptm::Config::default()),
+        };
+        let buffer = Buffer {
+            name: "buffer".to_owned(),
+            sources: vec![source],
+            code: vec![Memory::from(Images::default())],
+            frames: frames::split(&trace, FrameFormat::Unformatted, TraceId::NONE).into_owned(),
+            thread: None,
+        };
+        let remarks = remarks::of_buffers(&[buffer]);
+        let mut texts = remarks.iter().map(|remark| remark.text.as_str());
+        texts.any(|text| text.starts_with("no synchronization of PTM (5 zeros"))
+    };
+    assert!(is_other(&[11]));
+    assert!(is_other(&[12, 12]));
+    assert!(!is_other(&[20]));
+    assert!(!is_other(&[20, 5]));
+}

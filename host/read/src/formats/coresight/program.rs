@@ -31,11 +31,14 @@ pub(super) enum Room {
     },
 }
 
+/// Name of the function that represents instructions whose path is unknown, and whose number is known.
+pub(super) const UNKNOWN_PATH: &str = "[unknown path]";
+
 /// New function.
 #[derive(Clone, Debug)]
 pub(super) struct Definition {
     pub room: Room,
-    /// Start address; `None` for the function that represents missing code.
+    /// Start address; `None` for functions that represent missing code, or instructions whose path is unknown.
     pub address: Option<u64>,
     /// Size in bytes, if known.
     pub bytes: Option<u64>,
@@ -409,7 +412,7 @@ impl Program for Code<'_> {
 
     fn unknown_path(&mut self, context: &Context) -> Option<Place> {
         let room = self.room(context, 0);
-        Some(self.nameless(room, "[unknown path]".to_owned()))
+        Some(self.nameless(room, UNKNOWN_PATH.to_owned()))
     }
 
     fn thread(&mut self, context: &Context) -> u32 {

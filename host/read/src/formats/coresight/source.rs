@@ -10,7 +10,7 @@ mod order;
 mod threads;
 mod totals;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::Receiver;
 
 use kymo_coresight::calls::{Edge, Entered, Lost, Place, Step};
@@ -27,6 +27,7 @@ use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{Doubts, about_units, add, clock, name_of, unit};
 use super::names::Names;
+use super::program::UNKNOWN_PATH;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
@@ -37,9 +38,9 @@ pub(super) struct CoreSightSource {
     info: TraceInfo,
     readers: Vec<Reader>,
     names: Names,
-    /// Functions that represent code that is not followed, in a recording whose times are instructions: how many ran
-    /// there is unknown.
-    untimed: BTreeSet<FunctionId>,
+    /// Functions that represent code that is not followed, in a recording whose times are instructions, and whether it
+    /// is known how many ran there.
+    nameless: BTreeMap<FunctionId, bool>,
     follow: Follow,
     steps: Vec<Step>,
     /// Whether sources follow one another.
@@ -183,7 +184,7 @@ impl CoreSightSource {
             info,
             readers,
             names,
-            untimed: BTreeSet::new(),
+            nameless: BTreeMap::new(),
             follow,
             steps: Vec::new(),
             is_serial,
@@ -214,7 +215,8 @@ impl CoreSightSource {
             for definition in &chunk.functions {
                 let function = self.names.function(definition, &mut self.info);
                 if definition.address.is_none() && self.info.unit == TimeUnit::Instructions {
-                    self.untimed.insert(function);
+                    let is_counted = definition.name.as_deref() == Some(UNKNOWN_PATH);
+                    self.nameless.insert(function, is_counted);
                 }
                 reader.functions.push(function);
             }
@@ -275,7 +277,7 @@ impl CoreSightSource {
             reader,
             info: &mut self.info,
             names: &mut self.names,
-            untimed: &self.untimed,
+            nameless: &self.nameless,
             unordered: &self.unordered,
             doubts: &mut self.doubts,
             batch,
@@ -369,7 +371,7 @@ struct At<'a> {
     reader: &'a mut Reader,
     info: &'a mut TraceInfo,
     names: &'a mut Names,
-    untimed: &'a BTreeSet<FunctionId>,
+    nameless: &'a BTreeMap<FunctionId, bool>,
     unordered: &'a BTreeSet<u32>,
     doubts: &'a mut Doubts,
     batch: &'a mut Batch,
@@ -465,7 +467,10 @@ impl At<'_> {
             } => {
                 let function = FunctionId(function);
                 let site = Addr(return_address.unwrap_or_default());
-                let found = how == Entered::Found && !is_start || self.untimed.contains(&function);
+                let found = match self.nameless.get(&function) {
+                    Some(is_counted) => !is_counted,
+                    None => how == Entered::Found && !is_start,
+                };
                 self.row(RowKind::Enter, |row| {
                     row.function(Some(function)).word(site).found(found)
                 });
