@@ -27,6 +27,7 @@ impl OpenStoppers {
     }
 
     /// Whether there may be any.
+    #[cfg(any(target_has_atomic = "ptr", feature = "conditions"))]
     #[inline(always)]
     pub(crate) fn any(self) -> bool {
         #[cfg(feature = "conditions")]
