@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use kymo_device_tests::{Board, Host, Kind, Record, device, equipped};
@@ -13,6 +14,12 @@ const TARGET: &str = "riscv32imac-unknown-none-elf";
 
 /// What is needed besides Rust's library for the target.
 const PROGRAMS: [&str; 2] = ["riscv64-unknown-elf-gcc", "qemu-system-riscv32"];
+
+/// Library and program, built once for all tests: they run in parallel.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(build)
+}
 
 /// Builds library and program.
 fn build() -> PathBuf {
@@ -60,7 +67,8 @@ fn costs(record: &Record) -> Vec<Cost> {
 fn start(instructions: &str) -> Board {
     let mut qemu = Command::new("qemu-system-riscv32");
     qemu.args(["-M", "virt", "-bios", "none", "-nic", "none"]);
-    qemu.args(["-icount", instructions, "-kernel"]).arg(build());
+    qemu.args(["-icount", instructions, "-kernel"])
+        .arg(program());
     Board::start(&mut qemu)
 }
 
