@@ -407,11 +407,12 @@ fn recording_stops_behind_what_went_wrong() {
     // The conditions survive a reboot.
     let settings = || {
         let answer = board.ask("duration");
-        let (settings, _counts) = answer.split_once(" too_deep=").unwrap();
+        // How often it has acted is counted from the start.
+        let (settings, _counts) = answer.split_once(" acted=").unwrap();
         settings.to_owned()
     };
     let set = settings();
-    assert!(set.ends_with(" hit=2 after=2"), "{set}");
+    assert!(set.ends_with(" hit=2 after=2 times=0"), "{set}");
     run::run(&mut board.command("reboot")).unwrap();
     assert_eq!(settings(), set);
     board.work(1);
