@@ -8,9 +8,9 @@
 //! 3. [`flow`]: turns packets and memory images into [elements](element): ranges of executed instructions, exceptions,
 //!    contexts, timestamps. It decodes a straight run of instructions once for each address space and reuses it.
 //!
-//! [`calls`] reports function entries and exits, [`clock`] assigns timestamps, and [`counts`] counts executions for
-//! hot spots, and [`fit`] compares programs with the code of a recording. [`listing`] prints packets and elements as text; `disassembly` (a cargo feature of that name) prints
-//! instructions. [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file.
+//! [`calls`] reports function entries and exits, [`clock`] assigns timestamps, [`counts`] counts executions for hot
+//! spots, and [`fit`] compares programs with the code of a recording. [`listing`] prints packets and elements as text;
+//! `disassembly` (a cargo feature of that name) prints instructions. [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file.
 //!
 //! The crate does not handle events, symbols or terminals, and depends on no other crate of Kymo.
 #![forbid(unsafe_code)]

@@ -91,7 +91,7 @@ pub struct Recording {
     pub mappings: Vec<Mapping>,
     /// Losses that the kernel recorded.
     pub losses: Losses,
-    /// Number of AUX records whose bytes are in no buffer.
+    /// Number of AUX records whose bytes, or last bytes, are in no buffer.
     pub missing: u64,
     /// Number of buffers without trace IDs and without a record of the CPU that wrote them. They are decoded as the
     /// first CPU's.

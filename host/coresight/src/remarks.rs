@@ -306,7 +306,8 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
     remarks.extend(losses::of_recording(&recording.losses));
     if recording.missing > 0 {
         let records = counted(recording.missing, "AUX record");
-        let text = format!("{records} left out: no buffer has their bytes");
+        let text =
+            format!("{records} left out, in whole or from some byte on: no buffer has these bytes");
         remarks.push(Remark::warning("", text));
     }
     if recording.without_cpu > 0 {

@@ -90,6 +90,14 @@ impl Place {
         let thread = self.thread.map(Owner::Thread);
         thread.or(self.cpu.map(Owner::Cpu))
     }
+
+    /// Whether the buffer, or the file, ends before the bytes of a record that begins in it.
+    fn lacks_end(&self, aux: &Aux, file: &[u8]) -> bool {
+        let size = self.size.min(file.len().saturating_sub(self.start)) as u64;
+        let end = self.offset.saturating_add(size);
+        // In snapshot mode, a record may be longer than what was kept of the ring.
+        aux.flags & AUX_OVERWRITE == 0 && aux.start().saturating_add(aux.size) > end
+    }
 }
 
 /// perf pads the bytes of each buffer to a multiple of this.
@@ -214,8 +222,8 @@ pub(super) enum Writer {
 }
 
 /// Splits the buffers of a file into streams, session by session. A buffer that several units wrote without trace IDs,
-/// or with trace of several sinks, becomes as many buffers. Also returns the number of AUX records whose bytes are in
-/// no buffer.
+/// or with trace of several sinks, becomes as many buffers. Also returns the number of AUX records whose bytes, or last
+/// bytes, are in no buffer.
 pub(super) fn read(
     bytes: &[u8],
     places: &[Place],
@@ -260,7 +268,9 @@ pub(super) fn read(
                     _ => (Writer::Unit { cpu }, FrameFormat::Unformatted),
                 };
                 let adjoins = !is_ring && next.get(&owner) == Some(&(aux.offset, layout));
-                if is_ring || aux.lost().is_some() {
+                let lacks_end = places.get(place).is_some_and(|of| of.lacks_end(aux, bytes));
+                missing += u64::from(lacks_end);
+                if is_ring || aux.lost().is_some() || lacks_end {
                     next.remove(&owner);
                 } else if aux.size > 0 {
                     next.insert(owner, (aux.offset.wrapping_add(aux.size), layout));
@@ -318,7 +328,8 @@ pub(super) fn read(
             // A record without bytes has no layout.
             let writers = [record.layout.0, Writer::Unit { cpu: record.cpu }];
             let wrote = |part: &&mut Part| writers.contains(&part.writer);
-            if let Some(why) = aux.lost() {
+            let lacks_end = place.lacks_end(aux, bytes).then_some(Unsynced::Truncated);
+            if let Some(why) = aux.lost().or(lacks_end) {
                 if let Some(whole) = open.remove(&owner) {
                     whole.finish(&mut parts);
                 }

@@ -1,5 +1,6 @@
 //! Losses that the kernel records, and trace that is missing behind a buffer.
 
+use kymo_coresight::element::Unsynced;
 use kymo_coresight::{perf, remarks};
 use kymo_fixtures::perf_data::{AUX_COLLISION, AUX_RAW, AUX_TRUNCATED, PerfData};
 
@@ -39,6 +40,36 @@ fn zeros_before_the_next_buffer_are_trace() {
     };
     assert_eq!(missing(16), 0);
     assert_eq!(missing(24), 1);
+}
+
+/// A record of 16 bytes, of which the buffer has 8: the rest is missing, also where the next record's bytes are there.
+#[test]
+fn a_record_longer_than_its_buffer_loses_its_end() {
+    let Some(juno) = Juno::open() else { return };
+    let recording = |size| {
+        let mut perf = juno.begin(1, false, false);
+        perf.aux(THREAD, 0, 0, size, AUX_RAW);
+        perf.aux(THREAD, 0, 16, 8, AUX_RAW);
+        perf.buffer(Some(THREAD), 0, 0, &[0x70; 8]);
+        perf.buffer(Some(THREAD), 0, 16, &[0x70; 8]);
+        perf::read(&perf.file()).expect("a recording")
+    };
+    assert_eq!(recording(8).missing, 0);
+    let cut = recording(16);
+    assert_eq!(cut.missing, 1);
+    let remarks = remarks::of_recording(&cut, &[]);
+    let said = |text: &str| remarks.iter().any(|remark| remark.text.starts_with(text));
+    assert!(
+        said("1 AUX record left out, in whole or from some byte on"),
+        "{remarks:?}"
+    );
+    let loses = |recording: &perf::Recording| {
+        let streams = recording.buffers.iter().flat_map(|it| &it.frames.streams);
+        let at_ends = streams.filter_map(|it| it.lost_at_end());
+        at_ends.collect::<Vec<_>>()
+    };
+    assert_eq!(loses(&recording(8)), []);
+    assert_eq!(loses(&cut), [Unsynced::Truncated]);
 }
 
 #[test]
