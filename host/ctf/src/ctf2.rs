@@ -56,7 +56,7 @@ pub(crate) fn parse(text: &str) -> Result<Metadata, MetadataError> {
 }
 
 /// Fragment properties of drafts, which referred to clocks by name and named attributes differently.
-const DRAFT_PROPERTIES: [&str; 2] = ["default-clock-class-name", "user-attributes"];
+const DRAFT_PROPERTIES: [&str; 3] = ["default-clock-class-name", "user-attributes", "uuid"];
 
 /// Properties that every fragment and field class may have; none alters decoding.
 const EVERYWHERE: [&str; 3] = ["type", "attributes", "extensions"];

@@ -222,6 +222,9 @@ pub fn saved(path: &Path) -> Result<Saved, OpenError> {
     }
 }
 
+/// First bytes of a packet of CTF 1.8 (section 5.1).
+const CTF_MAGIC: u32 = 0xc1fc_1fc1;
+
 /// CTF trace whose records are used directly.
 #[derive(Debug)]
 pub struct CtfTrace {
@@ -304,6 +307,10 @@ pub(crate) fn unknown_bytes(path: &Path, bytes: &[u8]) -> OpenError {
     }
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let found = "text in UTF-16, as PowerShell's > writes it (convert it to UTF-8)";
+        return unknown(path, found.to_owned());
+    }
+    if bytes.starts_with(&CTF_MAGIC.to_le_bytes()) || bytes.starts_with(&CTF_MAGIC.to_be_bytes()) {
+        let found = "a CTF stream without metadata beside it (--metadata FILE names it)";
         return unknown(path, found.to_owned());
     }
     let start = bytes.get(..8).unwrap_or(bytes);

@@ -323,14 +323,22 @@ impl Parser<'_> {
                 },
             ));
         };
-        let mappings = Arc::new(Mappings::new(self.mappings(integer)?));
-        let typed = Typed::leaf(EnumerationClass { integer, mappings });
+        let mappings = self.mappings(integer)?;
+        let typed = if mappings.is_empty() {
+            Typed::leaf(integer)
+        } else {
+            let mappings = Arc::new(Mappings::new(mappings));
+            Typed::leaf(EnumerationClass { integer, mappings })
+        };
         self.declare_tag(name, &typed, offset)?;
         Ok(typed)
     }
 
     fn mappings(&mut self, integer: IntegerClass) -> Result<Vec<Mapping>, MetadataError> {
         self.mark("{")?;
+        if self.kind() == &TokenKind::Mark("}") {
+            return self.unexpected("a label");
+        }
         let mut list = Vec::new();
         let mut next: i128 = 0;
         while !self.accept("}") {
@@ -350,25 +358,22 @@ impl Parser<'_> {
                 };
             }
             next = last + 1;
-            let value = |value: i128| in_range(value, integer).ok_or(Kind::EnumerationRange);
-            match (value(first), value(last)) {
-                (Ok(low), Ok(high)) if first <= last => list.push(Mapping {
-                    label,
-                    first: low,
-                    last: high,
-                }),
-                _ => return Err(self.error_at(offset, Kind::EnumerationRange)),
+            if first > last {
+                return Err(self.error_at(offset, Kind::EnumerationRange));
+            }
+            // No value of the integer has a label outside its range. LTTng writes such labels where an enumeration of
+            // negative values is recorded in an unsigned integer.
+            let (least, greatest) = integer.range();
+            let (first, last) = (first.max(least), last.min(greatest));
+            if let (Some(first), Some(last)) = (in_range(first, integer), in_range(last, integer)) {
+                list.push(Mapping { label, first, last });
             }
             if !self.accept(",") {
                 self.mark("}")?;
                 break;
             }
         }
-        if list.is_empty() {
-            self.unexpected("a label")
-        } else {
-            Ok(list)
-        }
+        Ok(list)
     }
 
     /// `struct [NAME] { ... } [align(N)]` or `struct NAME`.

@@ -190,6 +190,32 @@ fn decoded(metadata: &[u8], stream: Vec<u8>) -> Result<Fields, String> {
     Ok(fields)
 }
 
+/// LTTng writes such labels where an enumeration with negative values is recorded in an unsigned integer.
+#[test]
+fn labels_beyond_their_integer_are_of_no_value() {
+    let of = |labels: &str, byte: u8| {
+        let metadata = format!(
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }}; event {{ name = e;
+             fields := struct {{ enum : integer {{ size = 8; }} {{ {labels} }} v; }}; }};"
+        );
+        let found = decoded(metadata.as_bytes(), vec![byte]);
+        found.map(|found| match found.elements.last() {
+            Some(Element::Field(shown)) => shown.clone(),
+            _ => String::new(),
+        })
+    };
+    let labels = "NEG = -3, AUTO, HIGH = 200 ... 300, LOW = -5 ... 7, NEXT";
+    assert_eq!(
+        of(labels, 253).unwrap(),
+        of("HIGH = 200 ... 255", 253).unwrap()
+    );
+    assert_eq!(of(labels, 7).unwrap(), of("LOW = 0 ... 7", 7).unwrap());
+    assert_eq!(of(labels, 8).unwrap(), of("NEXT = 8", 8).unwrap());
+    assert_eq!(of(labels, 9).unwrap(), of("NEG = 1", 9).unwrap());
+    assert_eq!(of("NEG = -3", 9).unwrap(), "v:9");
+    assert!(of("WRONG = 3 ... 2", 9).is_err());
+}
+
 #[test]
 fn elements_are_those_of_yactfr() {
     let Some(data) = kymo_fixtures::captures::ctf() else {

@@ -145,6 +145,14 @@ pub enum MappingError {
         /// The field.
         field: String,
     },
+    /// No event of the trace has the field that every event should have.
+    #[error("{key}: expected a field {field:?} of the trace's events, and none has it")]
+    NoEventHas {
+        /// The key.
+        key: &'static str,
+        /// The field.
+        field: String,
+    },
     /// No event of the trace matches any entry.
     #[error("expected one of the trace's events to fit, found {found}")]
     NoEvent {

@@ -190,11 +190,12 @@ pub(super) mod lines {
                     wanted += STEP
                 }
                 Recognised::Likely => return Ok(Some(Confidence::Likely)),
-                Recognised::No => return Ok(None),
-                Recognised::Undecided if is_all => return Ok(None),
-                Recognised::Undecided => wanted += STEP,
+                Recognised::Undecided if !is_all => wanted += STEP,
+                Recognised::Undecided | Recognised::No => break,
             }
         }
+        let has_header = peek.file().is_some_and(|log| text::has_header(log));
+        Ok(has_header.then_some(Confidence::Certain))
     }
 
     pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {

@@ -57,6 +57,14 @@ fn odd_lines_are_counted_and_do_not_make_it_another_text() {
 }
 
 #[test]
+fn a_header_is_found_behind_what_a_script_wrote() {
+    let before = "+ echo some command of the script\n".repeat(1000);
+    let (found, info) = read_lines(&format!("{before}# tracer: nop\n#\n{EVENT}"));
+    assert_eq!(found.len(), 1);
+    assert_eq!(info.damaged_places(), 1000);
+}
+
+#[test]
 fn other_texts_are_refused() {
     let prose = "A sentence about vfs_read() and nothing else.\nIt calls foo(); and ends.\n";
     let source =

@@ -18,6 +18,30 @@ fn lines_of_a_console_are_no_calls_in_a_graph_with_columns() {
 }
 
 #[test]
+fn the_rest_of_a_line_that_was_broken_in_two_has_no_place_in_time() {
+    let text = graph(&[5_000_000, 5_000_010, 5_000_020, 5_000_030]);
+    let (whole, _) = read_lines(&text);
+    let broken = |line: usize| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines[line] = lines[line].replacen("|  ", "|\n  ", 1);
+        lines.join("\n") + "\n"
+    };
+    // In the middle, where the first half is none of ftrace's lines, and at the end.
+    for line in [3, 5] {
+        let (found, info) = read_lines(&broken(line));
+        assert!(!info.untimed, "line {line}: {:?}", info.remarks);
+        assert_eq!(info.damaged_places(), 2);
+        assert_eq!(found.first(), whole.first());
+        assert!(found.iter().all(|event| event.time >= whole[0].time));
+    }
+    // A text that begins in the middle of a line.
+    let begin = text.find("|  vfs_read() {").unwrap();
+    let (found, info) = read_lines(&text[begin + 1..]);
+    assert!(!info.untimed && info.damaged_places() == 1);
+    assert_eq!(found.last(), whole.last());
+}
+
+#[test]
 fn colours_of_a_terminal_are_no_part_of_lines() {
     let text = graph(&[5_000_000, 5_000_010, 5_000_020, 5_000_030]);
     let (expected, _) = read_lines(&text);

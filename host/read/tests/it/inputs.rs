@@ -57,6 +57,10 @@ fn what_is_no_trace_is_refused_by_what_it_is() {
     assert_eq!(found(&picture, &options), "a PNG picture");
     let zeros = file("zeros", &[0; 10_000]);
     assert_eq!(found(&zeros, &options), "zeros");
+    for magic in [0xc1fc_1fc1_u32.to_le_bytes(), 0xc1fc_1fc1_u32.to_be_bytes()] {
+        let stream = file("stream", &[&magic[..], &[0; 60]].concat());
+        assert!(found(&stream, &options).starts_with("a CTF stream without metadata"));
+    }
     // Endless input from a device.
     assert_eq!(found(Path::new("/dev/zero"), &options), "zeros");
     assert!(found(Path::new("/dev/urandom"), &options).starts_with("bytes that begin with"));

@@ -197,11 +197,17 @@ fn what_does_not_fit_is_told() {
     let Some(trace) = trace("handmade/pass-ctf1-barectf-22bit") else {
         return;
     };
-    let refusal = |mapping| open(&trace, &with(mapping)).err().unwrap().to_string();
+    let refusal = |mapping: &str| open(&trace, &with(mapping)).err().unwrap().to_string();
     let message = refusal("[[event]]\nname = 'tick'\nmeans = 'enter'\nfunction = 'm'");
     assert!(message.contains("field \"m\""), "{message}");
     let message = refusal("[[event]]\nname = 'tock'\nmeans = 'exit'");
     assert!(message.contains("tick"), "{message}");
+    let tick = "[[event]]\nname = 'tick'\nmeans = 'marker'\n";
+    for key in ["cpu", "thread"] {
+        let message = refusal(&format!("{key} = 'nix'\n{tick}"));
+        let expected = format!("{key}: expected a field \"nix\"");
+        assert!(message.contains(&expected), "{message}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Actors of a tree: its threads and interrupts, their names, and the one that runs in each stream.
 
+use std::collections::HashMap;
+
 use anstyle::Style;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
 use kymo_analysis::titles;
@@ -81,8 +83,8 @@ pub struct Actors {
     by_track: Vec<Option<Actor>>,
     /// Per stream: the track that acts.
     acting: Vec<Option<TrackId>>,
-    /// Per stream: the thread that has the processor.
-    running: Vec<Option<TrackId>>,
+    /// The thread that has the processor, by stream and, for a stream of several processors, by processor.
+    running: HashMap<(StreamId, Option<Cpu>), TrackId>,
     stream_cpus: Vec<Option<Cpu>>,
     threads: ThreadNames,
     width: usize,
@@ -100,7 +102,7 @@ impl Actors {
         Self {
             by_track: Vec::new(),
             acting: Vec::new(),
-            running: Vec::new(),
+            running: HashMap::new(),
             stream_cpus: info.streams.iter().map(|stream| stream.cpu).collect(),
             threads,
             width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
@@ -219,18 +221,24 @@ impl Actors {
         }
     }
 
-    /// Gives a thread the processor of a stream. Returns the thread that had it before.
-    pub fn switch(&mut self, stream: StreamId, track: TrackId) -> Option<TrackId> {
+    /// Gives a thread the processor of a stream, or one of its processors. Returns the thread that had it before.
+    pub fn switch(
+        &mut self,
+        stream: StreamId,
+        cpu: Option<Cpu>,
+        track: TrackId,
+    ) -> Option<TrackId> {
         replace(&mut self.acting, stream, track);
-        replace(&mut self.running, stream, track)
+        let cpu = self.stream_cpu(stream).or(cpu);
+        self.running.insert((stream, cpu), track)
     }
 }
 
-/// Replaces the track of a stream. Returns the old one.
-fn replace(tracks: &mut Vec<Option<TrackId>>, stream: StreamId, track: TrackId) -> Option<TrackId> {
+/// Replaces the track of a stream.
+fn replace(tracks: &mut Vec<Option<TrackId>>, stream: StreamId, track: TrackId) {
     let index = stream.0 as usize;
     if tracks.len() <= index {
         tracks.resize(index + 1, None);
     }
-    tracks[index].replace(track)
+    tracks[index] = Some(track);
 }

@@ -140,8 +140,8 @@ impl Tree<'_> {
         recorded: bool,
     ) -> io::Result<()> {
         let is_idle = self.idles.end(stream);
-        let before = self.page.actors.switch(stream, track);
-        // The first thread of a stream is shown in its column.
+        let before = self.page.actors.switch(stream, cpu, track);
+        // The first thread of a processor is shown in its column.
         let before = before.filter(|before| *before != track && !is_idle);
         if before.is_none() && !is_idle && !(self.options.some_threads && recorded) {
             return Ok(());

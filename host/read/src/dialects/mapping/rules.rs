@@ -102,6 +102,20 @@ impl Mapped {
         identities: &mut Identities,
     ) -> Result<Self, MappingError> {
         let metadata = trace.metadata();
+        for (key, field) in [("cpu", &mapping.cpu), ("thread", &mapping.thread)] {
+            let Some(field) = field else { continue };
+            let mut streams = metadata.streams.iter();
+            let has_field = |stream: &StreamClass| {
+                let mut events = stream.events.iter();
+                events.any(|event| find(metadata, stream, event, field).is_some())
+            };
+            if !streams.any(has_field) {
+                return Err(MappingError::NoEventHas {
+                    key,
+                    field: field.clone(),
+                });
+            }
+        }
         let space = spaces.code;
         let mut rules = Vec::new();
         let mut texts = Vec::new();

@@ -25,7 +25,7 @@ use kymo_event::{
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind, Values};
 
 pub(super) use self::events::with_handler;
-pub(super) use self::recognise::{LOOKED_AT, Recognised, recognise};
+pub(super) use self::recognise::{LOOKED_AT, Recognised, has_header, recognise};
 
 use self::ahead::{Exits, TICKS};
 use self::input::{Input, Spot};
@@ -110,6 +110,8 @@ pub(super) struct TextSource {
     /// Number of losses so far.
     losses: u64,
     is_untimed: bool,
+    /// Whether an event had a time.
+    has_times: bool,
     /// Whether the current line has no line end: it is the last one, and may be truncated.
     is_cut: bool,
     /// Whether the last record was a text of a program, which may have more lines.
@@ -129,6 +131,7 @@ impl TextSource {
 
     fn line(&mut self, text: &str, spot: Spot, batch: &mut Batch) {
         match text::line(text) {
+            Line::Event(event) if self.is_part(&event) => self.damaged(spot),
             Line::Event(event) => {
                 // Other lines without columns do not belong to the graph.
                 self.is_graph = false;
@@ -185,17 +188,22 @@ impl TextSource {
                 if self.is_print {
                     return self.remark(LINES_OF_PRINT);
                 }
-                let message = format!(
-                    "line {}: expected a line of ftrace's, found something else",
-                    spot.number
-                );
-                self.info.add_damage(Damage {
-                    stream: self.name.clone(),
-                    offset: spot.offset,
-                    message,
-                });
+                self.damaged(spot);
             }
         }
+    }
+
+    /// Notes that a line is none of ftrace's.
+    fn damaged(&mut self, spot: Spot) {
+        let message = format!(
+            "line {}: expected a line of ftrace's, found something else",
+            spot.number
+        );
+        self.info.add_damage(Damage {
+            stream: self.name.clone(),
+            offset: spot.offset,
+            message,
+        });
     }
 
     /// Adds a gap for lost events on a CPU.
@@ -280,6 +288,7 @@ impl TextSource {
             }
             self.met(task);
         }
+        self.has_times |= event.time.is_some();
         if event.is_ticks && self.info.unit != TimeUnit::Ticks {
             self.info.unit = TimeUnit::Ticks;
             self.remark(TICKS);

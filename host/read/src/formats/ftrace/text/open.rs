@@ -146,6 +146,7 @@ impl TextSource {
             has_functions: false,
             losses: 0,
             is_untimed: false,
+            has_times: false,
             is_cut: false,
             is_print: false,
             ended: false,

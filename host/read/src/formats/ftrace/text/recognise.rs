@@ -1,6 +1,7 @@
 //! Recognition of the kernel's text by its first lines.
 
 use kymo_ftrace::text::{self, Line};
+use memchr::memmem;
 
 use super::input;
 
@@ -14,6 +15,16 @@ pub(in crate::formats::ftrace) enum Recognised {
     No,
     /// Unknown so far: there are only header lines, or few others.
     Undecided,
+}
+
+/// Number of bytes of a file in which a header is searched behind other lines.
+const SEARCHED: usize = 1 << 24;
+
+/// Returns whether the log of a script or console has a header of the kernel's text, behind however many other lines.
+pub(in crate::formats::ftrace) fn has_header(log: &[u8]) -> bool {
+    let head = log.get(..SEARCHED).unwrap_or(log);
+    let is_text = !head.iter().take(256).any(|byte| *byte == 0);
+    is_text && memmem::find(head, b"\n# tracer: ").is_some()
 }
 
 /// Number of bytes that contain the examined lines.

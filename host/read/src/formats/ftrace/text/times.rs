@@ -73,6 +73,20 @@ impl TextSource {
         Some(time)
     }
 
+    /// Returns whether an event is the rest of a line that something has broken in two, or cut: it has no time, but the
+    /// event behind it has, or it is the last one of a text with times.
+    pub(super) fn is_part(&self, event: &TextEvent<'_>) -> bool {
+        if event.time.is_some() || self.is_untimed {
+            return false;
+        }
+        let mut lines = self.input.ahead().take(LINES);
+        let next = lines.find_map(|line| match text::line(&line) {
+            Line::Event(event) => Some(event.time.is_some()),
+            _ => None,
+        });
+        next.unwrap_or(self.has_times)
+    }
+
     /// Returns the time of the next line of a CPU, if that line is available.
     fn time_behind(&self, cpu: Option<u32>) -> Option<Time> {
         let mut lines = self.input.ahead().take(LINES);
