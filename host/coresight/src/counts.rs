@@ -105,7 +105,7 @@ impl Counts {
     /// Adds the counts of another stream.
     pub fn add(&mut self, other: Counts) {
         self.append(other);
-        self.merge(true);
+        self.merge();
     }
 
     /// Appends the counts of another stream without sorting or merging runs and jumps.
@@ -121,34 +121,30 @@ impl Counts {
     }
 
     /// Sorts runs and jumps, and merges equal ones.
-    fn merge(&mut self, is_sorted_in_parts: bool) {
-        // Runs are large and in order of discovery, so sort their keys instead, most of which differ in the start.
-        let key = |(index, run): (usize, &Run)| {
-            let place = pair(
-                run.thread.map_or(0, |number| u64::from(number) + 1),
-                number(run.view),
-            );
-            (place, pair(run.start, index as u64))
-        };
-        let mut order: Vec<(u128, u128)> = self.runs.iter().enumerate().map(key).collect();
-        // Runs of several parts are sorted within each part, which a stable sort exploits.
-        if is_sorted_in_parts {
-            order.sort();
-        } else {
-            order.sort_unstable();
+    fn merge(&mut self) {
+        // Runs are large, so sort their indexes instead, by the last part of the key first.
+        let mut order: Vec<(u64, u32)> = (0..).zip(&self.runs).map(|(at, _)| (0, at)).collect();
+        let parts: [fn(&Run) -> u64; 3] = [
+            |run| run.start,
+            |run| number(run.view),
+            |run| run.thread.map_or(0, |number| u64::from(number) + 1),
+        ];
+        for part in parts {
+            for (number, at) in &mut order {
+                *number = self.runs.get(*at as usize).map_or(0, part);
+            }
+            sort_by_number(&mut order);
         }
         let mut runs: Vec<Run> = Vec::with_capacity(order.len());
-        let sorted = order
-            .iter()
-            .filter_map(|(_, start)| self.runs.get(*start as u64 as usize));
-        runs.extend(sorted);
+        let sorted = order.iter();
+        runs.extend(sorted.filter_map(|(_, index)| self.runs.get(*index as usize)));
         let is_same_start =
             |a: &Run, b: &Run| (a.start, a.thread, a.view) == (b.start, b.thread, b.view);
         for same in runs.chunk_by_mut(is_same_start) {
-            same.sort_unstable_by_key(Run::key);
+            same.sort_unstable_by_key(|run| (run.end, run.isa, run.count));
         }
         runs.dedup_by(|next, run| {
-            let is_same = run.key() == next.key();
+            let is_same = run.start == next.start && run.key() == next.key();
             if is_same {
                 run.executions += next.executions;
                 run.taken += next.taken;
@@ -183,6 +179,39 @@ pub fn distinct<'c>(all: impl Iterator<Item = &'c Counts> + Clone) -> usize {
     keys.len()
 }
 
+/// Sorts indexes by number, and keeps the order of equal numbers. Goes byte by byte from the lowest (a radix sort), and
+/// omits the bytes that are the same in all numbers: addresses of code are many in few images, and most traces have one
+/// thread and one view.
+fn sort_by_number(order: &mut Vec<(u64, u32)>) {
+    let first = order.first().map_or(0, |(number, _)| *number);
+    let numbers = order.iter().map(|(number, _)| number);
+    let differing = numbers.fold(0, |bits, number| bits | number ^ first);
+    if differing == 0 {
+        return;
+    }
+    let mut sorted = order.clone();
+    for shift in (0..u64::BITS).step_by(8) {
+        if differing >> shift & 0xff == 0 {
+            continue;
+        }
+        let byte = |number: u64| (number >> shift) as usize & 0xff;
+        let mut slots = [0; 256];
+        for (number, _) in order.iter() {
+            slots[byte(*number)] += 1;
+        }
+        let mut next = 0;
+        for slot in &mut slots {
+            next += std::mem::replace(slot, next);
+        }
+        for entry in order.iter() {
+            let slot = &mut slots[byte(entry.0)];
+            sorted[*slot] = *entry;
+            *slot += 1;
+        }
+        std::mem::swap(order, &mut sorted);
+    }
+}
+
 /// Combines two numbers into one with the first in the upper half.
 fn pair(first: u64, second: u64) -> u128 {
     u128::from(first) << 64 | u128::from(second)
@@ -191,4 +220,27 @@ fn pair(first: u64, second: u64) -> u128 {
 /// Number with the same order as the view.
 fn number(view: View) -> u64 {
     u64::from(view.program()) << 32 | u64::from(view.change())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_sorted_by_all_bytes_of_their_numbers() {
+        let mut state = 1u64;
+        for shift in [0, 8, 40, 63] {
+            let mut random = || {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                // Both halves, and a few values only with a large shift.
+                (state ^ state >> 29) >> shift
+            };
+            let mut order: Vec<(u64, u32)> = (0..1000).map(|index| (random(), index)).collect();
+            let mut expected = order.clone();
+            expected.sort();
+            sort_by_number(&mut order);
+            assert_eq!(order, expected);
+        }
+        sort_by_number(&mut Vec::new());
+    }
 }

@@ -216,6 +216,17 @@ impl<C: Code> Flow<C> {
         }
     }
 
+    /// Takes the blocks of a finished flow of the same source, so that they need not be discovered again. The elements
+    /// remain the same, except for the numbers of blocks.
+    pub(crate) fn adopt_blocks(&mut self, finished: Self) {
+        match (self, finished) {
+            (Flow::EtmV4(flow), Flow::EtmV4(other)) => flow.adopt_blocks(other.blocks),
+            (Flow::EtmV3(flow), Flow::EtmV3(other)) => flow.adopt_blocks(other.blocks),
+            (Flow::Ptm(flow), Flow::Ptm(other)) => flow.adopt_blocks(other.blocks),
+            _ => {}
+        }
+    }
+
     /// Whether another flow of the same source decodes the next packets in the same way.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {

@@ -36,19 +36,23 @@ const ROWS: [Row; 6] = [
         snapshot: "ricsec-fib-1",
         gates: Some(Gates {
             packet: (57, 5.4),
-            range: (359, 6.5),
+            range: (335, 7.0),
         }),
     },
     Row {
         snapshot: "001-ack_test",
         gates: Some(Gates {
             packet: (49, 3.7),
-            range: (255, 8.8),
+            range: (243, 9.3),
         }),
     },
     Row {
         snapshot: "texit-poe2",
-        gates: None,
+        gates: Some(Gates {
+            packet: (70, 2.9),
+            // Most ranges need an address packet.
+            range: (570, 5.6),
+        }),
     },
     Row {
         snapshot: "tc2-ptm-rstk-t32",
@@ -63,7 +67,7 @@ const ROWS: [Row; 6] = [
         gates: Some(Gates {
             packet: (84, 3.8),
             // Counting the trace that is skipped after a loss is included, some tenths of an instruction.
-            range: (69, 10.1),
+            range: (68, 10.3),
         }),
     },
 ];

@@ -238,13 +238,16 @@ impl<'a> Counter<'a> {
 
     /// Sums up the executions of all threads; `blocks` are the flow's.
     pub fn finish<C: Code>(mut self, blocks: &Blocks<C>) -> Counts {
-        self.settle();
         for jump in std::mem::take(&mut self.recent) {
             Self::keep(&mut self.threads, jump);
         }
+        // The current thread is often the only one. Its pending executions need no maps.
+        let mut pending_paths = std::mem::take(&mut self.touched_paths);
+        let mut pending = std::mem::take(&mut self.touched);
         let mut runs = Vec::new();
         let mut sums: Vec<Executions> = vec![[0; 2]; blocks.all().len()];
-        for thread in std::mem::take(&mut self.threads) {
+        for (index, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
+            let is_current = index == self.thread;
             let mut touched = Vec::new();
             let mut add = |block: BlockId, counts: Executions| {
                 if let Some(sum) = sums.get_mut(block as usize) {
@@ -255,8 +258,14 @@ impl<'a> Counter<'a> {
                     sum[1] += counts[1];
                 }
             };
-            for (path, count) in thread.paths {
-                let path = blocks.paths().get(path as PathId);
+            let paths = thread.paths.into_iter();
+            let mut paths: Vec<_> = paths.map(|(id, count)| (id as PathId, count)).collect();
+            if is_current {
+                let count = |id| (id, self.paths.get(id as usize).copied().unwrap_or_default());
+                paths.extend(pending_paths.drain(..).map(count));
+            }
+            for (path, count) in paths {
+                let path = blocks.paths().get(path);
                 let executions = path.map(|path| blocks.paths().executions(path));
                 for execution in executions.unwrap_or_default() {
                     let mut counts = [0; 2];
@@ -266,6 +275,11 @@ impl<'a> Counter<'a> {
             }
             for (block, counts) in thread.blocks {
                 add(block as BlockId, counts);
+            }
+            if is_current {
+                for block in pending.drain(..) {
+                    add(block, Self::take(&mut self.executions, block));
+                }
             }
             for id in touched {
                 let counts = Self::take(&mut sums, id);
@@ -284,7 +298,7 @@ impl<'a> Counter<'a> {
                 }));
         }
         self.counts.runs = runs;
-        self.counts.merge(false);
+        self.counts.merge();
         self.counts
     }
 
@@ -330,13 +344,9 @@ impl Sink for Counter<'_> {
         if !self.tracker.is_selected() {
             return;
         }
-        if let Some(first) = executions.first()
-            && let Some(first) = all.get(first.block() as usize)
-        {
-            self.counts.doubts.arrive(at, first.start);
-            if let Some(from) = self.branch {
-                self.jump(from, first.start);
-            }
+        self.counts.doubts.arrive(at, path.start);
+        if let Some(from) = self.branch {
+            self.jump(from, path.start);
         }
         let index = id as usize;
         if index >= self.paths.len() {
@@ -347,7 +357,7 @@ impl Sink for Counter<'_> {
             self.touched_paths.push(id);
         }
         *count += 1;
-        self.branch = path.branch;
+        self.branch = path.branch();
         if path.falls {
             self.counts.doubts.fall(path.end);
         } else {

@@ -231,21 +231,21 @@ impl<'a> Worker<'a> {
             && self.counter.is_like(&other.counter)
     }
 
-    /// Ends the worker and returns its counts.
-    fn finish(self) -> Counts {
+    /// Ends the worker. Returns its counts, and its flow for the blocks.
+    fn finish(self) -> (Counts, Flow<&'a Memory>) {
         let mut counts = match self.flow.blocks() {
             Some(blocks) => self.counter.finish(blocks),
             None => self.counter.counts,
         };
         counts.doubts.locate(self.work.stream);
-        counts
+        (counts, self.flow)
     }
 
     /// Ends the worker at the end of the stream.
     fn finish_stream(mut self) -> Counts {
         self.flow.finish_stream(self.work.stream, &mut self.counter);
         let Work { source, stream, .. } = self.work;
-        let mut counts = self.finish();
+        let (mut counts, _) = self.finish();
         counts.doubts.messages(&source.protocol, stream);
         counts
     }
@@ -292,13 +292,17 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Runs a worker to the start of the next part.
-    fn run(&self, number: usize) {
+    /// Runs a worker to the start of the next part. `finished` is the flow of a part that the thread has finished, and
+    /// then of this one.
+    fn run(&self, number: usize, finished: &mut Option<Flow<&'a Memory>>) {
         let worker = self
             .workers
             .get(number)
             .and_then(|worker| worker.lock().ok()?.take());
         let Some(mut worker) = worker else { return };
+        if let Some(finished) = finished.take() {
+            worker.flow.adopt_blocks(finished);
+        }
         let done = match self.likenesses.get(number) {
             None => {
                 worker.run_to(usize::MAX);
@@ -307,7 +311,9 @@ impl<'a> Parts<'a> {
             Some(next) => {
                 worker.run_to(next.position());
                 if worker.is_like(next) {
-                    Done::Counts(Box::new(worker.finish()))
+                    let (counts, flow) = worker.finish();
+                    *finished = Some(flow);
+                    Done::Counts(Box::new(counts))
                 } else {
                     Done::Open(Box::new(worker))
                 }
@@ -347,7 +353,7 @@ impl<'a> Parts<'a> {
                     None => false,
                 };
                 if is_over && let Some(worker) = open.take() {
-                    counts.append(worker.finish());
+                    counts.append(worker.finish().0);
                     parts += 1;
                 }
                 continue;
@@ -364,7 +370,7 @@ impl<'a> Parts<'a> {
             counts.append(worker.finish_stream());
             parts += 1;
         }
-        counts.merge(true);
+        counts.merge();
         (counts, parts)
     }
 }
@@ -436,9 +442,11 @@ pub fn of_buffer_cut(
     order.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
     let next = AtomicUsize::new(0);
     let work = || {
+        // One flow for each stream.
+        let mut finished: Vec<Option<Flow<&Memory>>> = parts.iter().map(|_| None).collect();
         while let Some((_, stream, number)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Some(parts) = parts.get(*stream) {
-                parts.run(*number);
+            if let (Some(parts), Some(finished)) = (parts.get(*stream), finished.get_mut(*stream)) {
+                parts.run(*number, finished);
             }
         }
     };

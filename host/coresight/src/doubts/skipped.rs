@@ -2,7 +2,7 @@
 
 use crate::etmv4::{Fields, Kind};
 use crate::frames::Stream;
-use crate::listing::{Packet, PacketDecoder};
+use crate::listing::PacketDecoder;
 use crate::source::Protocol;
 
 /// ETMv4 or ETE trace after an overflow, discarded elements or a bad packet, and before the trace information at which
@@ -40,10 +40,18 @@ impl Skipped {
         for segment in stream.segments() {
             let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
             let (mut state, mut first) = (State::Begin, None);
-            for packet in PacketDecoder::new(protocol, bytes, segment.start) {
-                let Packet::EtmV4(packet) = packet else {
-                    continue;
-                };
+            let PacketDecoder::EtmV4(mut decoder) =
+                PacketDecoder::new(protocol, bytes, segment.start)
+            else {
+                continue;
+            };
+            loop {
+                // Most packets are atoms and addresses, which change nothing here.
+                while state == State::Decoding
+                    && (decoder.next_atoms().is_some() || decoder.next_address().is_some())
+                {
+                }
+                let Some(packet) = decoder.next() else { break };
                 if state == State::Lost && packet.kind != Kind::Async {
                     first.get_or_insert(packet.start);
                     skipped.packets += 1;

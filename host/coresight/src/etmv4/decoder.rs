@@ -146,6 +146,31 @@ impl<'a> Decoder<'a> {
         Some((at, atoms))
     }
 
+    /// Returns position and address of the next packet if it is a complete address packet. Faster than building a
+    /// [`Packet`].
+    #[inline]
+    pub fn next_address(&mut self) -> Option<(usize, Address)> {
+        let header = *self.bytes.get(self.at)?;
+        if !self.is_synced {
+            return None;
+        }
+        let at = self.at;
+        let body = at + 1;
+        let (address, len) = match self.kinds[usize::from(header)] {
+            Kind::AddressShortIs0 => self.peek_short(body, 0)?,
+            Kind::AddressShortIs1 => self.peek_short(body, 1)?,
+            Kind::Address32Is0 => (self.peek_long(body, 0, 4)?, 4),
+            Kind::Address32Is1 => (self.peek_long(body, 1, 4)?, 4),
+            Kind::Address64Is0 => (self.peek_long(body, 0, 8)?, 8),
+            Kind::Address64Is1 => (self.peek_long(body, 1, 8)?, 8),
+            Kind::AddressMatch => (self.peek_match(header & 3), 0),
+            _ => return None,
+        };
+        self.at = body + len;
+        self.push(address);
+        Some((at, address))
+    }
+
     /// Reads the packet at the current position, of any kind.
     fn other(&mut self, header: u8) -> Option<Packet> {
         let packet = self.synced(header);
@@ -172,7 +197,8 @@ impl<'a> Decoder<'a> {
             Kind::Address64Is0 | Kind::Source64Is0 => self.long_address(kind, 0, 8)?,
             Kind::Address64Is1 | Kind::Source64Is1 => self.long_address(kind, 1, 8)?,
             Kind::AddressMatch | Kind::SourceMatch => {
-                let address = self.matching_address(header & 3);
+                let address = self.peek_match(header & 3);
+                self.push(address);
                 self.packet(kind, 1, Fields::Address(address))
             }
             Kind::AddressContext32Is0 => self.address_context(kind, 0, 4)?,
@@ -455,12 +481,6 @@ impl<'a> Decoder<'a> {
         let mut address = self.history[usize::from(index.min(2))];
         address.bits = 0;
         address.match_index = index;
-        address
-    }
-
-    fn matching_address(&mut self, index: u8) -> Address {
-        let address = self.peek_match(index);
-        self.push(address);
         address
     }
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::Sink;
 use super::executions::{Execution, MOST};
-use super::paths::{End, Paths};
+use super::paths::{End, Paths, Reached};
 use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, Last, Range};
 use crate::etmv4::Atoms;
@@ -214,6 +214,17 @@ impl<C: Code> Blocks<C> {
         self.starts = Starts::default();
     }
 
+    /// Takes the blocks and paths of a finished flow of the same source instead of its own, whose numbers become invalid.
+    /// Returns the new number of block `here`.
+    pub(super) fn adopt(&mut self, finished: Self, here: Option<BlockId>) -> Option<BlockId> {
+        let here = here.map(|id| *self.get(id));
+        self.blocks = finished.blocks;
+        self.links = finished.links;
+        self.paths = finished.paths;
+        self.starts = finished.starts;
+        here.map(|block| self.at(block.space, block.isa, block.start))
+    }
+
     /// Current view of memory.
     pub fn view(&self) -> View {
         self.view
@@ -341,7 +352,7 @@ impl<C: Code> Blocks<C> {
         atoms: &mut Atoms,
         returns: &mut ReturnStack,
         sink: &mut impl Sink,
-    ) -> End {
+    ) -> Reached {
         let Some((number, path)) = self.paths.find(id, *atoms) else {
             return self.explore(at, id, atoms, returns, sink);
         };
@@ -358,7 +369,17 @@ impl<C: Code> Blocks<C> {
                 }
             }
         }
-        path.ends
+        path.reached
+    }
+
+    /// Execution before a block.
+    pub(super) fn before(&self, id: BlockId) -> Reached {
+        let block = self.get(id);
+        Reached {
+            end: End::At(id),
+            address: block.start,
+            isa: block.isa,
+        }
     }
 
     /// Follows atoms without a known path.
@@ -369,12 +390,12 @@ impl<C: Code> Blocks<C> {
         atoms: &mut Atoms,
         returns: &mut ReturnStack,
         sink: &mut impl Sink,
-    ) -> End {
+    ) -> Reached {
         let key = (id, *atoms);
         let mut room = [Execution::default(); MOST];
         let mut count = 0;
         let mut calls = false;
-        let mut ends = None;
+        let mut behind = None;
         for slot in room.iter_mut().take(usize::from(atoms.count)) {
             let is_taken = atoms.bits & 1 == 1;
             let mut link = self.links[id as usize][usize::from(is_taken)];
@@ -384,7 +405,11 @@ impl<C: Code> Blocks<C> {
                     self.after(id, is_taken);
                     link = self.links[id as usize][usize::from(is_taken)];
                 } else if is_taken && block.is_indirect(self.gives_returns) {
-                    ends = Some(End::Behind(id));
+                    behind = Some(Reached {
+                        end: End::Behind(id),
+                        address: block.end,
+                        isa: block.isa,
+                    });
                 } else {
                     break;
                 }
@@ -393,7 +418,7 @@ impl<C: Code> Blocks<C> {
             count += 1;
             atoms.bits >>= 1;
             atoms.count -= 1;
-            if ends.is_some() {
+            if behind.is_some() {
                 break;
             }
             let block = &self.blocks[id as usize];
@@ -404,15 +429,16 @@ impl<C: Code> Blocks<C> {
             id = link;
         }
         let executions = &room[..count];
+        let reached = behind.unwrap_or_else(|| self.before(id));
         if let Some(last) = executions.last() {
             sink.blocks(at, executions, &self.blocks);
-            if atoms.count == 0 || ends.is_some() {
-                let ends = ends.unwrap_or(End::At(id));
-                let last = &self.blocks[last.block() as usize];
-                self.paths.add(key, executions, ends, calls, last);
+            if atoms.count == 0 || behind.is_some() {
+                let block = |id: BlockId| &self.blocks[id as usize];
+                let ends = (block(key.0), block(last.block()));
+                self.paths.add(key, executions, reached, calls, ends);
             }
         }
-        ends.unwrap_or(End::At(id))
+        reached
     }
 
     /// Successor of a block whose branch is direct, or not taken. It is cached if the step needs no checks.

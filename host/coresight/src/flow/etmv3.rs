@@ -77,6 +77,13 @@ impl<C: Code> EtmV3Flow<C> {
         self.state == State::Decoding
     }
 
+    /// Takes the blocks of a finished flow of the same source, unless an element waits that has the number of a block.
+    pub(super) fn adopt_blocks(&mut self, finished: Blocks<C>) {
+        if self.pending.is_empty() {
+            self.next_block = self.blocks.adopt(finished, self.next_block);
+        }
+    }
+
     /// Whether another flow of the same source decodes the next packets in the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let place = |flow: &Self| (flow.address, flow.needs_address, flow.isa);
@@ -440,10 +447,10 @@ impl<C: Code> EtmV3Flow<C> {
         let mut left = atoms;
         let id = self.here();
         let returns = &mut self.returns;
-        match self.blocks.follow(at, id, &mut left, returns, sink) {
+        let reached = self.blocks.follow(at, id, &mut left, returns, sink);
+        match reached.end {
             End::At(id) => {
-                let block = self.blocks.get(id);
-                (self.address, self.isa) = (block.start, block.isa);
+                (self.address, self.isa) = (reached.address, reached.isa);
                 self.next_block = Some(id);
             }
             End::Behind(id) => self.stand_behind(id),

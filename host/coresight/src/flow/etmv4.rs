@@ -14,7 +14,7 @@ use super::Sink;
 use super::blocks::{BlockId, Blocks};
 use super::return_stack::ReturnStack;
 use crate::element::{Context, Element, TraceOn, Transaction, Unsynced};
-use crate::etmv4::{Atoms, Config, Decoder, Fields, Kind, Packet};
+use crate::etmv4::{Address, Atoms, Config, Decoder, Fields, Kind, Packet};
 use crate::isa::Isa;
 use crate::memory::{Code, View};
 use conditional::Keys;
@@ -114,6 +114,11 @@ impl<C: Code> EtmV4Flow<C> {
         self.state == State::Decoding && self.unseen == 0 && !self.needs_context
     }
 
+    /// Takes the blocks of a finished flow of the same source.
+    pub(super) fn adopt_blocks(&mut self, finished: Blocks<C>) {
+        self.next_block = self.blocks.adopt(finished, self.next_block);
+    }
+
     /// Whether another flow of the same source decodes the next packets in the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let numbers = |flow: &Self| (flow.depth, flow.unseen, flow.last_is, flow.last_packet);
@@ -180,13 +185,10 @@ impl<C: Code> EtmV4Flow<C> {
             (State::Decoding, Fields::Atoms(atoms)) if self.follows_atoms() => {
                 return self.follow(packet.start, atoms, sink);
             }
-            // No element waits for the address, so execution is there.
             (State::Decoding, Fields::Address(address))
                 if self.is_settled() && !packet.kind.is_source() =>
             {
-                self.last_is = address.is;
-                self.set_address(address.value, address.is);
-                return;
+                return self.go(address);
             }
             (State::Decoding, _) => self.decode(packet, sink),
             _ => self.synchronize(packet, sink),
@@ -207,8 +209,9 @@ impl<C: Code> EtmV4Flow<C> {
         is_empty && self.depth <= self.config.max_speculation()
     }
 
-    /// Follows the next atom packets that begin before a position, if atoms are followed without the queue. Most
-    /// packets are of this kind, so this fast path decodes bytes directly to blocks. Returns the number of packets.
+    /// Follows the next atom and address packets that begin before a position, if atoms are followed without the queue.
+    /// Most packets are of these kinds, so this fast path decodes bytes directly to blocks. Returns the number of
+    /// packets.
     #[inline]
     pub(super) fn follow_atoms(
         &mut self,
@@ -217,28 +220,31 @@ impl<C: Code> EtmV4Flow<C> {
         sink: &mut impl Sink,
     ) -> u64 {
         let mut packets = 0;
-        while self.follows_atoms()
-            && decoder.next_start() < position
-            && let Some((at, atoms)) = decoder.next_atoms()
-        {
-            packets += 1;
-            self.follow(at, atoms, sink);
-            while self.queue.is_empty()
-                && decoder.next_start() < position
-                && let Some((at, atoms)) = decoder.next_atoms()
+        while self.follows_atoms() && decoder.next_start() < position {
+            if let Some((at, atoms)) = decoder.next_atoms() {
+                self.follow(at, atoms, sink);
+            } else if self.is_settled()
+                && let Some((at, address)) = decoder.next_address()
             {
-                packets += 1;
                 self.last_packet = at;
-                if let Err(misfit) = self.atoms(at, atoms, sink) {
-                    self.fit(at, Err(misfit), sink);
-                    break;
-                }
+                self.go(address);
+            } else {
+                break;
             }
+            packets += 1;
         }
         packets
     }
 
+    /// Moves execution to the address of an address packet, for which no element waits.
+    #[inline]
+    fn go(&mut self, address: Address) {
+        self.last_is = address.is;
+        self.set_address(address.value, address.is);
+    }
+
     /// Follows the atoms of a packet at position `at`, after committing the queue.
+    #[inline]
     fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) {
         self.last_packet = at;
         let result = self

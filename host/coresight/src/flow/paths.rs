@@ -5,6 +5,7 @@ use super::blocks::{Block, BlockId};
 use super::executions::Execution;
 use crate::element::Leave;
 use crate::etmv4::Atoms;
+use crate::isa::Isa;
 
 /// Number of a path.
 pub type PathId = u32;
@@ -24,8 +25,22 @@ pub(super) enum End {
     Behind(BlockId),
 }
 
-/// Blocks that the atoms of a packet execute. Only the last can have an unknown successor.
+/// Execution after a path or a block.
 #[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    pub end: End,
+    /// Start address of the next block, or end address of the indirect branch.
+    pub address: u64,
+    /// Instruction set there.
+    pub isa: Isa,
+}
+
+/// Blocks that the atoms of a packet execute. Only the last can have an unknown successor.
+///
+/// Has what following it needs of its blocks, in one cache line: blocks are many and large, and most packets follow a
+/// known path.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub struct Path {
     from: BlockId,
     atoms: Atoms,
@@ -35,13 +50,24 @@ pub struct Path {
     pub(super) len: u8,
     /// Whether one of them is a direct call, whose target is not in the trace.
     pub(super) calls: bool,
-    pub(super) ends: End,
+    pub(super) reached: Reached,
     /// Whether its last instruction is no branch, or one that was not taken.
     pub falls: bool,
+    /// Address of its first instruction.
+    pub start: u64,
     /// End address of its last instruction.
     pub end: u64,
+    /// Size of its last instruction.
+    last_size: u8,
+}
+
+impl Path {
     /// Address of the indirect branch at its end, if any.
-    pub branch: Option<u64>,
+    #[inline]
+    pub fn branch(&self) -> Option<u64> {
+        let is_branch = matches!(self.reached.end, End::Behind(_));
+        is_branch.then(|| self.end.wrapping_sub(u64::from(self.last_size)))
+    }
 }
 
 /// Cached paths.
@@ -79,14 +105,13 @@ impl Paths {
         &mut self,
         (from, atoms): (BlockId, Atoms),
         executions: &[Execution],
-        ends: End,
+        reached: Reached,
         calls: bool,
-        last: &Block,
+        (first, last): (&Block, &Block),
     ) {
         if self.all.len() == MOST {
             return;
         }
-        let is_branch = matches!(ends, End::Behind(_));
         let is_taken = executions.last().is_some_and(|last| last.is_taken());
         self.all.push(Path {
             from,
@@ -94,10 +119,11 @@ impl Paths {
             first: self.executions.len() as u32,
             len: executions.len() as u8,
             calls,
-            ends,
+            reached,
             falls: last.range(0, is_taken).leave() == Leave::Next,
+            start: first.start,
             end: last.end,
-            branch: is_branch.then(|| last.end.wrapping_sub(u64::from(last.last.size))),
+            last_size: last.last.size,
         });
         self.executions.extend_from_slice(executions);
         if self.slots.len() < 2 * self.all.len() {

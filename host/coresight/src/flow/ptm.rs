@@ -60,6 +60,11 @@ impl<C: Code> PtmFlow<C> {
         self.state == State::Decoding
     }
 
+    /// Takes the blocks of a finished flow of the same source.
+    pub(super) fn adopt_blocks(&mut self, finished: Blocks<C>) {
+        self.next_block = self.blocks.adopt(finished, self.next_block);
+    }
+
     /// Whether another flow of the same source decodes the next packets in the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let place = |flow: &Self| (flow.address, flow.has_address, flow.isa);
@@ -337,18 +342,17 @@ impl<C: Code> PtmFlow<C> {
         while left.count > 0 && self.has_address {
             let id = self.here();
             // A packet with cycles needs a range of its own.
-            let ends = match packet.cycles {
+            let reached = match packet.cycles {
                 None => {
                     let returns = &mut self.returns;
                     self.blocks
                         .follow(packet.start, id, &mut left, returns, sink)
                 }
-                Some(_) => End::At(id),
+                Some(_) => self.blocks.before(id),
             };
-            match ends {
+            match reached.end {
                 End::At(id) => {
-                    let block = self.blocks.get(id);
-                    (self.address, self.isa) = (block.start, block.isa);
+                    (self.address, self.isa) = (reached.address, reached.isa);
                     self.next_block = Some(id);
                     if left.count > 0 {
                         self.waypoint(packet, left.bits & 1 == 1, true, sink);

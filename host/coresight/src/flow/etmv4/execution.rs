@@ -7,7 +7,7 @@ use crate::etmv4::{self, Atoms, QElement};
 use crate::flow::Sink;
 use crate::flow::blocks::{BlockId, Blocks, Stop};
 use crate::flow::executions::Execution;
-use crate::flow::paths::End;
+use crate::flow::paths::{End, Reached};
 use crate::instruction::{Class, Purpose};
 use crate::isa::Isa;
 use crate::memory::Code;
@@ -86,15 +86,16 @@ impl<C: Code> EtmV4Flow<C> {
                 return Ok(());
             };
             let returns = &mut self.returns;
-            match self.blocks.follow(at, id, &mut left, returns, sink) {
-                End::At(id) if left.count == 0 => self.stand_at(id),
+            let reached = self.blocks.follow(at, id, &mut left, returns, sink);
+            match reached.end {
+                End::At(_) if left.count == 0 => self.stand_at(reached),
                 End::At(id) => {
                     let is_taken = left.bits & 1 == 1;
                     left.bits >>= 1;
                     left.count -= 1;
                     self.atom(at, id, is_taken, sink)?;
                 }
-                End::Behind(id) => self.stand_behind(id),
+                End::Behind(_) => self.stand_at(reached),
             }
         }
         Ok(())
@@ -109,25 +110,22 @@ impl<C: Code> EtmV4Flow<C> {
         }
     }
 
-    /// Moves execution to a block.
+    /// Moves execution to a block, or to after an indirect branch.
     #[inline]
-    fn stand_at(&mut self, id: BlockId) {
-        let block = self.blocks.get(id);
-        (self.address, self.isa) = (block.start, block.isa);
-        self.next_block = Some(id);
-    }
-
-    /// Moves execution to after an indirect branch.
-    fn stand_behind(&mut self, id: BlockId) {
-        let block = self.blocks.get(id);
-        (self.address, self.isa) = (block.end, block.isa);
-        (self.needs_address, self.needs_target) = (true, true);
-        self.next_block = None;
-        // A call through a register pushes its return address before its target could be popped.
-        if block.links {
-            self.returns.push(block.end, block.isa);
+    fn stand_at(&mut self, reached: Reached) {
+        (self.address, self.isa) = (reached.address, reached.isa);
+        match reached.end {
+            End::At(id) => self.next_block = Some(id),
+            End::Behind(id) => {
+                (self.needs_address, self.needs_target) = (true, true);
+                self.next_block = None;
+                // A call through a register pushes its return address before its target could be popped.
+                if self.returns.is_active() && self.blocks.get(id).links {
+                    self.returns.push(reached.address, reached.isa);
+                }
+                self.returns.expect_pop();
+            }
         }
-        self.returns.expect_pop();
     }
 
     /// Looks up the block at the current address, if the address is known.
@@ -166,13 +164,17 @@ impl<C: Code> EtmV4Flow<C> {
             Stop::Waypoint => {
                 sink.blocks(at, &[Execution::new(id, is_taken)], self.blocks.all());
                 if is_taken && block.last.class == Class::Indirect {
-                    self.stand_behind(id);
+                    self.stand_at(Reached {
+                        end: End::Behind(id),
+                        address: block.end,
+                        isa: block.isa,
+                    });
                 } else {
                     if block.links && is_taken {
                         self.returns.push(block.end, block.isa);
                     }
                     let next = self.blocks.after(id, is_taken);
-                    self.stand_at(next);
+                    self.stand_at(self.blocks.before(next));
                 }
                 let returns = block.last.purpose == Purpose::ExceptionReturn;
                 if is_taken && self.config.is_ete && returns {
