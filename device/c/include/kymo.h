@@ -474,6 +474,10 @@ void kymo_switched_out(uintptr_t thread);
  * next thread; cheaper than the two calls above. */
 void kymo_switch(uintptr_t next);
 
+/* A thread has ended, or was deleted: if it was within the stopper, recording no longer waits for it to leave. (On Linux
+ * it does nothing: the recorder sees the end of a thread.) */
+void kymo_thread_ended(uintptr_t thread);
+
 /* An interrupt handler begins and ends. Call both also while nothing is recorded: they then keep track of the active
  * handlers, so that a recording that is turned on within a handler begins with its isr_enter. (Handlers that are only
  * promoted are unknown in that case.) `irq` is the architecture's number: on Cortex-M the exception number (15 =

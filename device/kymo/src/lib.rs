@@ -303,6 +303,12 @@ pub fn thread_name(thread: usize, name: &str) {
     system::thread_name(thread, name.as_bytes());
 }
 
+/// Reports that a thread has ended, or was deleted: open calls of the stopper in it do not keep recording on. Callable
+/// from any thread, also before the kernel reuses the thread's number. (On Linux it does nothing.)
+pub fn thread_ended(thread: usize) {
+    system::thread_ended(thread);
+}
+
 /// Names an interrupt; at most 64 bytes are kept.
 pub fn isr_name(irq: u16, name: &str) {
     system::isr_name(irq, name.as_bytes());

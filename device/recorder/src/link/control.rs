@@ -133,6 +133,9 @@ pub struct Status {
     /// On several CPUs: threads whose open calls of the stopper are not followed any more, as more threads called it
     /// than can be followed at once.
     pub stopper_displaced: u32,
+    /// On one processor: the thread that has entered the stopper and must leave it before recording stops, and for how
+    /// many ticks it has been seen there.
+    pub within_stopper: Option<(usize, u64)>,
 }
 
 /// Settings and counts of duration mode.

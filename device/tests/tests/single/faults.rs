@@ -417,6 +417,27 @@ fn another_threads_return_from_the_stopper_does_not_stop() {
     }
 }
 
+/// A thread is deleted within the stopper: the kernel reports it.
+#[test]
+fn a_thread_that_ends_within_the_stopper_does_not_keep_recording_on() {
+    let device = between(MAIN, false);
+    device.hook(Event::SwitchedIn(5));
+    device.enter(MAIN);
+    device.hook(Event::SwitchedIn(6));
+    for _ in 0..2 {
+        device.enter(MAIN);
+        device.exit(MAIN);
+        assert!(device.gate.state().on(), "the first thread is within it");
+        device.single.end_thread(device.hot, 7);
+    }
+    device.single.end_thread(device.hot, 5);
+    // Its number may be that of another thread now.
+    device.hook(Event::SwitchedIn(5));
+    device.enter(MAIN);
+    device.exit(MAIN);
+    assert!(!device.gate.state().on());
+}
+
 #[test]
 fn interrupts_that_call_the_stopper_anywhere_do_not_stop_early() {
     // At each place in turn where an interrupt may come.

@@ -246,6 +246,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             setup_error: self.cpus.fault(),
             stuck: stuck.then_some("cpu_stuck"),
             stopper_displaced: shared.stopper.displaced(),
+            within_stopper: None,
         }
     }
 

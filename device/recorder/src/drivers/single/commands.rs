@@ -133,6 +133,13 @@ impl<P: SinglePort + 'static> Single<P> {
         self.port.unmask(was);
     }
 
+    /// A thread has ended, within calls of the stopper perhaps.
+    pub fn end_thread(&self, hot: &Hot, thread: usize) {
+        if hot.gate.state().set_up() {
+            self.masked(|| self.writer.end_thread(thread));
+        }
+    }
+
     /// Saves trigger and stopper, and their conditions, for the next boot, where that is possible. If an interrupt sets
     /// them meanwhile it saves its own, and this then saves again.
     pub(super) fn keep_functions(&self, gate: &Gate) {
