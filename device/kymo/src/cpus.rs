@@ -152,7 +152,7 @@ pub fn thread_name(thread: usize, name: &[u8]) {
 
 /// A thread has ended.
 pub fn thread_ended(thread: usize) {
-    RECORDER.end_thread(thread);
+    RECORDER.end_thread(GATE, thread);
 }
 
 /// Names a thread or an interrupt.

@@ -303,9 +303,11 @@ pub fn thread_name(thread: usize, name: &str) {
     system::thread_name(thread, name.as_bytes());
 }
 
-/// Reports that a thread has ended, or was deleted: open calls of the stopper in it do not keep recording on. Callable
-/// from any thread, also before the kernel reuses the thread's number. (On Linux it does nothing.)
+/// Reports that a thread has ended, or was deleted, before its number is that of another: what the recorder keeps of it
+/// is free for other threads, and open calls of the stopper in it do not keep recording on. Records a marker
+/// `thread_ended`. (On Linux that is all: the recorder sees the end of threads.)
 pub fn thread_ended(thread: usize) {
+    named_marker(c"thread_ended", thread as u32);
     system::thread_ended(thread);
 }
 

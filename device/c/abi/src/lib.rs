@@ -66,7 +66,7 @@ pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
 /// Reports that a thread has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_thread_ended(thread: usize) {
-    system::thread_ended(thread);
+    kymo::thread_ended(thread);
 }
 
 /// Names an interrupt.

@@ -38,10 +38,13 @@ impl<T: Target> Writer<T> {
         self.doubt_stopper();
     }
 
-    /// Forgets the stopper's open calls of a thread that has ended. In a driver's step.
+    /// Forgets the open calls of a thread that has ended, also those of the stopper. In a driver's step.
     pub fn end_thread(&self, thread: usize) {
         if self.off_thread.get() == thread {
             self.forget_stopper();
+        }
+        if let Some(profile) = self.profile.get() {
+            profile.end_thread(thread);
         }
     }
 

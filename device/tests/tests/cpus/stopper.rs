@@ -169,8 +169,8 @@ fn a_thread_that_is_reported_as_ended_is_forgotten() {
     pair.run(0, 7).enter(STOPPER);
     pair.run(1, 8).enter(STOPPER);
     let device = pair.run(0, 9);
-    device.cpus.end_thread(7);
-    device.cpus.end_thread(10);
+    device.cpus.end_thread(device.gate, 7);
+    device.cpus.end_thread(device.gate, 10);
     pair.run(0, 7).enter(STOPPER);
     pair.run(0, 7).enter(STOPPER);
     pair.run(0, 7).exit(STOPPER);

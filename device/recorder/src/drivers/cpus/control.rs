@@ -107,7 +107,11 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
-        self.cpus.locked(|| self.cpus.shared.stopper.clear());
+        self.cpus.locked(|| {
+            self.cpus.shared.stopper.clear();
+            #[cfg(feature = "duration")]
+            self.cpus.shared.open_recorded.set(0);
+        });
         #[cfg(feature = "duration")]
         self.cpus.rearm_stops();
         self.clear_tables();

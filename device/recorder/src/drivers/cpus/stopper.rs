@@ -152,9 +152,21 @@ impl Stopper {
 }
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// A thread has ended, within calls of the stopper perhaps.
-    pub fn end_thread(&self, thread: usize) {
+    /// Forgets the open calls of a thread that has ended.
+    pub fn end_thread(&self, gate: &Gate, thread: usize) {
         self.locked(|| self.shared.stopper.end(thread));
+        #[cfg(feature = "duration")]
+        for cpu_buffer in self.cpu_buffers() {
+            // They are dropped there before another thread gets the stack.
+            if let Some(control) = cpu_buffer.duration() {
+                control.mark_moved(thread);
+            }
+        }
+        self.inside(gate, |cpu_buffer| {
+            if let Some(profile) = cpu_buffer.writer.profile() {
+                profile.end_thread(thread);
+            }
+        });
     }
 
     /// Handles an entry or exit of the stopper while recording is on, or a jump (`None`), while inside: a thread's

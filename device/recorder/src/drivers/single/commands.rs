@@ -133,11 +133,19 @@ impl<P: SinglePort + 'static> Single<P> {
         self.port.unmask(was);
     }
 
-    /// A thread has ended, within calls of the stopper perhaps.
+    /// Forgets the open calls of a thread that has ended.
     pub fn end_thread(&self, hot: &Hot, thread: usize) {
-        if hot.gate.state().set_up() {
-            self.masked(|| self.writer.end_thread(thread));
+        if !hot.gate.state().set_up() {
+            return;
         }
+        self.masked(|| {
+            self.writer.end_thread(thread);
+            #[cfg(feature = "duration")]
+            if let Some(control) = self.duration() {
+                control.mark_moved(thread);
+                control.drop_moved();
+            }
+        });
     }
 
     /// Saves trigger and stopper, and their conditions, for the next boot, where that is possible. If an interrupt sets
@@ -207,6 +215,7 @@ impl<P: SinglePort + 'static> Single<P> {
             #[cfg(feature = "duration")]
             if let Some(control) = self.duration() {
                 control.settings.rearm();
+                self.open_recorded.set(false);
             }
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);

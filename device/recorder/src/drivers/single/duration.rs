@@ -334,7 +334,8 @@ impl<P: SinglePort + 'static> Single<P> {
         );
     }
 
-    /// Records the open calls for a reader, each with interrupts masked separately.
+    /// Records the open calls for a reader, each with interrupts masked separately. While recording is off only once: a
+    /// second reader finds them, and nothing is overwritten for it.
     pub(super) fn record_open_calls(&self, hot: &Hot) {
         let Some(control) = self.duration().filter(|_| hot.gate.in_duration()) else {
             return;
@@ -342,7 +343,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let mut n = 0;
         loop {
             let more = self.masked(|| {
-                if hot.gate.state().frozen() {
+                if hot.gate.state().frozen() || self.open_recorded.get() {
                     return false;
                 }
                 let stream = self.writer.stream();
@@ -351,6 +352,7 @@ impl<P: SinglePort + 'static> Single<P> {
                     off => off,
                 };
                 let Some(open) = control.open(n, now) else {
+                    self.open_recorded.set(self.duration_off.get() != 0);
                     return false;
                 };
                 if let Some((thread, call)) = open

@@ -51,7 +51,7 @@ impl<P: SinglePort> Single<P> {
             if since.get() == 0 {
                 since.set(now);
             }
-            Some((thread, now - since.get()))
+            Some((thread, now.saturating_sub(since.get())))
         });
         within.flatten()
     }
