@@ -166,6 +166,22 @@ pub struct DurationReport {
 
 #[cfg(feature = "duration")]
 impl DurationReport {
+    /// The report of these settings, and of so many calls that could not be tracked.
+    pub fn of(settings: &crate::duration::Settings, too_deep: u32, unmatched: u32) -> Self {
+        Self {
+            on: settings.is_on(),
+            threshold: settings.threshold() as u64,
+            depth: settings.depth(),
+            cpu: settings.counts_cpu(),
+            events: settings.keeps_events(),
+            stop_at: settings.stop(),
+            filters: settings.filters(),
+            freeze: settings.freeze_report(),
+            too_deep,
+            unmatched,
+        }
+    }
+
     /// Writes it as words of a reply.
     pub(super) fn write(&self, reply: &mut Text<'_>) {
         let freeze = &self.freeze;

@@ -453,18 +453,10 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Settings of duration mode, for the reply to `listsets` and similar commands.
     pub(super) fn duration_report(&self) -> Option<crate::link::DurationReport> {
         let control = self.duration()?;
-        let settings = &control.settings;
-        Some(crate::link::DurationReport {
-            on: settings.is_on(),
-            threshold: settings.threshold() as u64,
-            depth: settings.depth(),
-            cpu: settings.counts_cpu(),
-            events: settings.keeps_events(),
-            stop_at: settings.stop(),
-            filters: settings.filters(),
-            freeze: settings.freeze_report(),
-            too_deep: control.counts.too_deep.load(Ordering::Relaxed),
-            unmatched: control.counts.unmatched.load(Ordering::Relaxed),
-        })
+        Some(crate::link::DurationReport::of(
+            &control.settings,
+            control.counts.too_deep.load(Ordering::Relaxed),
+            control.counts.unmatched.load(Ordering::Relaxed),
+        ))
     }
 }

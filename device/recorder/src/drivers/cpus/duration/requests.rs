@@ -205,17 +205,10 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             let counts = self.controls().map(|it| count(it).load(Ordering::Relaxed));
             counts.fold(0, u32::saturating_add)
         };
-        Some(DurationReport {
-            on: settings.is_on(),
-            threshold: settings.threshold() as u64,
-            depth: settings.depth(),
-            cpu: settings.counts_cpu(),
-            events: settings.keeps_events(),
-            stop_at: settings.stop(),
-            filters: settings.filters(),
-            freeze: settings.freeze_report(),
-            too_deep: sum(|control| &control.counts.too_deep),
-            unmatched: sum(|control| &control.counts.unmatched),
-        })
+        Some(DurationReport::of(
+            settings,
+            sum(|control| &control.counts.too_deep),
+            sum(|control| &control.counts.unmatched),
+        ))
     }
 }
