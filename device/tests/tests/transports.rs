@@ -62,13 +62,13 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
     ),
     (
         "console",
-        "tests/it/console.rs",
-        "fn each_death_is_in_the_log",
+        "device/tests/tests/link/ways_out.rs",
+        "fn a_dump_to_a_console_locks_nothing_and_all_else_waits",
     ),
     (
         "UART, polled",
-        "device/tests/tests/link.rs",
-        "fn a_dump_is_whole_takes_nothing_away_and_recording_goes_on",
+        "device/tests/tests/link/ways_out.rs",
+        "fn a_polled_uart_locks_nothing_and_one_thread_polls",
     ),
     (
         "memory shared with the host",
