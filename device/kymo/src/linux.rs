@@ -323,7 +323,7 @@ pub fn thread_name(thread: usize, name: &[u8]) {
     process().thread_name(thread, name);
 }
 
-/// Does nothing: each thread has a recorder of its own, and tells it when it ends.
+/// Does nothing: each thread has a recorder of its own, which sees its end.
 pub fn thread_ended(_: usize) {}
 
 /// Names a thread or an interrupt.

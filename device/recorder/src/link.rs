@@ -20,7 +20,7 @@ use core::sync::atomic::AtomicBool;
 use kymo_wire::link::frame::{MAX_TEXT, MAX_WIRE};
 use kymo_wire::link::{Command, DUMP_TIMEOUT_MS, Frame, SetupError, Text};
 
-use crate::sync::{ALONE, AtomicU32, Ordering, add};
+use crate::sync::{AtomicU32, Ordering, add};
 use dump::Dump;
 use receive::{Input, Receiver};
 use ring::Ring;
@@ -604,14 +604,7 @@ fn report(reply: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u3
     if status.refused_function != 0 {
         reply.address("refused_function", status.refused_function as u64);
     }
-    if !ALONE && status.stopper_displaced != 0 {
-        reply.word("stopper_displaced", status.stopper_displaced.into());
-    }
-    if let Some((thread, ticks)) = status.within_stopper {
-        reply
-            .address("stopper_thread", thread as u64)
-            .word("stopper_ticks", ticks);
-    }
+    status.report_stopper(reply);
     if let Some(spent) = status.once {
         reply.word("once", 1).word("spent", spent.into());
     }

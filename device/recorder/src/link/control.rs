@@ -4,15 +4,14 @@
 //! data to send, and turns recording on and off.
 
 use kymo_wire::clock_check::TickCheck;
-#[cfg(feature = "duration")]
-use kymo_wire::link::Text;
-use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
+use kymo_wire::link::{CommandError, Identity, Mode, SetupError, Text};
 use kymo_wire::profile::TableHeader;
 
 use crate::bits64::divide;
 #[cfg(feature = "conditions")]
 use crate::conditions::Conditions;
 use crate::encode::Figures;
+use crate::sync::ALONE;
 
 /// Length of the longest piece of data that a recorder generates for a dump (and does not have in memory).
 pub const SCRATCH_BYTES: usize = TableHeader::CPU_BYTES;
@@ -136,6 +135,21 @@ pub struct Status {
     /// On one processor: the thread that has entered the stopper and must leave it before recording stops, and for how
     /// many ticks it has been seen there.
     pub within_stopper: Option<(usize, u64)>,
+}
+
+impl Status {
+    /// Writes who is within the stopper as words of a reply.
+    #[inline(always)]
+    pub(super) fn report_stopper(&self, reply: &mut Text<'_>) {
+        if !ALONE && self.stopper_displaced != 0 {
+            reply.word("stopper_displaced", self.stopper_displaced.into());
+        }
+        if let Some((thread, ticks)) = self.within_stopper {
+            reply
+                .address("stopper_thread", thread as u64)
+                .word("stopper_ticks", ticks);
+        }
+    }
 }
 
 /// Settings and counts of duration mode.
