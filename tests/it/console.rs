@@ -156,15 +156,49 @@ fn each_death_is_in_the_log() {
     assert_eq!(some.last(), Some(&23_000));
     assert!(some.is_sorted() && some.len() > 100, "{}", some.len());
 
-    // Without a target's identity the log is rejected.
-    let file = folder.join("headless.log");
-    let first = |line: &&String| !line.starts_with("kymo:000000");
-    let headless: Vec<String> = printed.iter().filter(first).cloned().collect();
-    log(&file, &headless);
-    let refused = Command::new(kymo).arg("info").arg(&file).output().unwrap();
-    assert_eq!(refused.status.code(), Some(2));
-    let errors = String::from_utf8_lossy(&refused.stderr);
-    assert!(errors.contains("line 0 of the dump is missing"), "{errors}");
+    // Lines of the identity are damaged: without the program the log is rejected, unless they had nothing that
+    // matters.
+    let begin = printed
+        .iter()
+        .rposition(|line| line.starts_with("kymo:000000"))
+        .unwrap();
+    let end = (begin..).find(|at| printed[*at].contains("dump ends"));
+    let printed = &printed[begin - 1..=end.unwrap()];
+    let file = folder.join("whole.log");
+    log(&file, printed);
+    let whole = lines(&["show", "--events"], &elf, &file);
+    for line in 0..6 {
+        let file = folder.join("headless.log");
+        let mut headless = printed.to_vec();
+        headless.remove(line + 1);
+        log(&file, &headless);
+        let info = |elf: &[&Path]| {
+            let mut info = Command::new(&kymo);
+            info.arg("info").arg(&file);
+            elf.iter().for_each(|elf| _ = info.arg("--elf").arg(elf));
+            let output = info.output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            (output.status.code(), text)
+        };
+        let (code, errors) = info(&[]);
+        if line == 0 {
+            assert_eq!(code, Some(2));
+            assert!(errors.contains("line 0 of the dump is missing"), "{errors}");
+            assert!(errors.contains("--elf"), "{errors}");
+        }
+        let mut show = Command::new(&kymo);
+        show.args(["show", "--events", "--format", "json", "--elf"]);
+        let output = show.arg(&elf).arg(&file).output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        let shown = shown
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let shown: Vec<Value> = shown.collect();
+        let (some, all) = (markers(&shown), markers(&whole));
+        assert_eq!(some.last(), all.last(), "line {line}");
+        // (The first packet, of which line 5 has the beginning, holds names.)
+        assert_eq!(some, all, "line {line}: no packet of events is damaged");
+    }
 }
 
 #[test]

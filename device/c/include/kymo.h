@@ -474,6 +474,12 @@ void kymo_switched_out(uintptr_t thread);
  * next thread; cheaper than the two calls above. */
 void kymo_switch(uintptr_t next);
 
+/* A thread has ended, or was deleted. Call it before another thread can get its number: the shadow stack on which its
+ * open calls are (profile table, duration mode) is free for another thread, and if it was within the stopper, recording
+ * no longer waits for it. Records a marker "thread_ended". (On Linux that is all: the recorder sees the end of a
+ * thread.) */
+void kymo_thread_ended(uintptr_t thread);
+
 /* An interrupt handler begins and ends. Call both also while nothing is recorded: they then keep track of the active
  * handlers, so that a recording that is turned on within a handler begins with its isr_enter. (Handlers that are only
  * promoted are unknown in that case.) `irq` is the architecture's number: on Cortex-M the exception number (15 =

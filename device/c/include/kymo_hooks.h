@@ -76,7 +76,7 @@
 	 kymo_named_marker("thread_blocked cause", (uint32_t)(cause_)))
 #define KYMO_HOOK_THREAD_SWITCHED_IN(thread_) kymo_switched_in(thread_)
 #define KYMO_HOOK_THREAD_SWITCHED_OUT(thread_) kymo_switched_out(thread_)
-#define KYMO_HOOK_THREAD_ENDED(thread_) kymo_named_marker("thread_ended", (uint32_t)(thread_))
+#define KYMO_HOOK_THREAD_ENDED(thread_) kymo_thread_ended(thread_)
 #define KYMO_HOOK_ISR_ENTER(irq_) kymo_isr_enter(irq_)
 #define KYMO_HOOK_ISR_EXIT(irq_) kymo_isr_exit(irq_)
 #define KYMO_HOOK_IDLE() kymo_named_marker("idle", 0)

@@ -212,6 +212,11 @@ pub fn thread_name(thread: usize, name: &[u8]) {
     describe(thread, name, MetadataType::ThreadName);
 }
 
+/// A thread has ended.
+pub fn thread_ended(thread: usize) {
+    recorder().end_thread(&HOT, thread);
+}
+
 /// Names an interrupt.
 #[inline(always)]
 pub fn isr_name(irq: u16, name: &[u8]) {

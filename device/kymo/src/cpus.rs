@@ -150,6 +150,11 @@ pub fn thread_name(thread: usize, name: &[u8]) {
     });
 }
 
+/// A thread has ended.
+pub fn thread_ended(thread: usize) {
+    RECORDER.end_thread(GATE, thread);
+}
+
 /// Names a thread or an interrupt.
 pub fn describe(number: usize, name: &[u8], kind: MetadataType) {
     match kind {

@@ -51,7 +51,7 @@ impl Hooks for Kymo {
 
     #[inline]
     fn thread_ended(&self, thread: usize) {
-        crate::named_marker(c"thread_ended", thread as u32);
+        crate::thread_ended(thread);
     }
 
     #[inline]

@@ -303,6 +303,14 @@ pub fn thread_name(thread: usize, name: &str) {
     system::thread_name(thread, name.as_bytes());
 }
 
+/// Reports that a thread has ended, or was deleted, before its number is that of another: what the recorder keeps of it
+/// is free for other threads, and open calls of the stopper in it do not keep recording on. Records a marker
+/// `thread_ended`. (On Linux that is all: the recorder sees the end of threads.)
+pub fn thread_ended(thread: usize) {
+    named_marker(c"thread_ended", thread as u32);
+    system::thread_ended(thread);
+}
+
 /// Names an interrupt; at most 64 bytes are kept.
 pub fn isr_name(irq: u16, name: &str) {
     system::isr_name(irq, name.as_bytes());

@@ -10,6 +10,7 @@ void sys_trace_thread_switched_out_user(void);
 void sys_trace_isr_enter_user(void);
 void sys_trace_isr_exit_user(void);
 void sys_trace_thread_name_set_user(void *thread);
+void sys_trace_thread_abort_user(void *thread);
 
 void sys_trace_thread_switched_in_user(void)
 {
@@ -59,4 +60,10 @@ void __wrap_sys_clock_isr(void)
 void sys_trace_thread_name_set_user(void *thread)
 {
 	kymo_zephyr_name(thread);
+}
+
+/* A thread that returns from its function is aborted, too. */
+void sys_trace_thread_abort_user(void *thread)
+{
+	kymo_thread_ended((uintptr_t)thread);
 }

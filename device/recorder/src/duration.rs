@@ -35,7 +35,6 @@ use crate::sync::{AtomicU32, Ordering, add, compiler_fence};
 mod calls;
 mod filter;
 mod jump;
-#[cfg(target_has_atomic = "ptr")]
 mod moved;
 mod program;
 mod settings;

@@ -415,16 +415,18 @@ impl<T: Target> Stream<T> {
             return true;
         }
         if self.is_open() {
-            cursor.close();
-            self.end.set(core::ptr::null_mut());
             self.buffer.close(cursor.at(), self.last.get());
-        }
-        if !begins {
-            return false;
         }
         let thread = self.thread.get();
         let interrupts = self.isr_depth.get();
-        let Some(room) = self.buffer.begin(now, thread, interrupts) else {
+        let begun = match begins {
+            true => self.buffer.begin(now, thread, interrupts),
+            false => None,
+        };
+        // (Only where no packet follows: otherwise both are set anew.)
+        let Some(room) = begun else {
+            cursor.close();
+            self.end.set(core::ptr::null_mut());
             return false;
         };
         Depth::Parts.apply::<T>(cursor);

@@ -20,7 +20,7 @@ use core::sync::atomic::AtomicBool;
 use kymo_wire::link::frame::{MAX_TEXT, MAX_WIRE};
 use kymo_wire::link::{Command, DUMP_TIMEOUT_MS, Frame, SetupError, Text};
 
-use crate::sync::{ALONE, AtomicU32, Ordering, add};
+use crate::sync::{AtomicU32, Ordering, add};
 use dump::Dump;
 use receive::{Input, Receiver};
 use ring::Ring;
@@ -50,6 +50,9 @@ pub struct Link {
     streaming: AtomicBool,
     /// The time at which the buffers were frozen. Only the context that froze them uses it.
     pub(crate) frozen_at: Cell<u64>,
+    /// When a thread was first seen within the stopper, which it has not left since; 0: none is. Set with interrupts
+    /// masked.
+    pub(crate) in_stopper_since: Cell<u64>,
     inner: UnsafeCell<Inner>,
 }
 
@@ -109,6 +112,7 @@ impl Link {
             polling: AtomicBool::new(false),
             streaming: AtomicBool::new(false),
             frozen_at: Cell::new(0),
+            in_stopper_since: Cell::new(0),
             inner: UnsafeCell::new(Inner {
                 receiver: Receiver::new(),
                 dump: State::Idle,
@@ -600,9 +604,7 @@ fn report(reply: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u3
     if status.refused_function != 0 {
         reply.address("refused_function", status.refused_function as u64);
     }
-    if !ALONE && status.stopper_displaced != 0 {
-        reply.word("stopper_displaced", status.stopper_displaced.into());
-    }
+    status.report_stopper(reply);
     if let Some(spent) = status.once {
         reply.word("once", 1).word("spent", spent.into());
     }

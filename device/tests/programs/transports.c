@@ -15,12 +15,17 @@ static void itm_write(uint32_t offset, uint32_t value, unsigned size);
 #define KYMO_ITM_WRITE_WORD(offset_, value_) itm_write((offset_), (value_), 4)
 #define KYMO_ITM_WRITE_BYTE(offset_, value_) itm_write((offset_), (value_), 1)
 
+/* The debugger's side of semihosting. */
+static intptr_t debugger(uintptr_t operation, const uintptr_t *numbers);
+#define KYMO_SEMIHOSTING_REQUEST(operation_, numbers_) debugger((operation_), (numbers_))
+
 #include "kymo_dma.h"
 #include "kymo_fifo.h"
 #include "kymo_gpio.h"
 #include "kymo_itm.h"
 #include "kymo_posix.h"
 #include "kymo_rtt.h"
+#include "kymo_semihosting.h"
 
 #define CHECK(holds_)                                                                    \
 	do {                                                                             \
@@ -463,6 +468,55 @@ static void files(const char *path)
 	printf("file bytes\n");
 }
 
+/* -- semihosting: a file on the debugger's machine, on a disk of so many bytes */
+static uint32_t disk, requests;
+
+static intptr_t debugger(uintptr_t operation, const uintptr_t *numbers)
+{
+	/* The processor stands still meanwhile: all of it is done before it continues. */
+	requests++;
+	if (operation == KYMO_SEMIHOSTING_OPEN)
+		return numbers[2] == 8 && memcmp((const char *)numbers[0], "dump.txt", 8) == 0 ? 3 : -1;
+	CHECK(operation == KYMO_SEMIHOSTING_WRITE && numbers[0] == 3);
+	uint32_t count = numbers[2] < disk ? (uint32_t)numbers[2] : disk;
+	get((const void *)numbers[1], count);
+	disk -= count;
+	return (intptr_t)(numbers[2] - count);
+}
+
+static void semihosting(void)
+{
+	kymo_transport_t file = {.write = kymo_semihosting_write, .patience = 9};
+	static uint8_t much[3000];
+	begin();
+	locks = 0;
+	for (uint32_t at = 0; at < sizeof much; at++)
+		much[at] = (uint8_t)any(256);
+	file.context = kymo_semihosting_open("dump.txt", 8);
+	disk = 2000;
+	/* There is no buffer: each write is one request, and has been executed when it returns. */
+	requests = 0;
+	for (uint32_t at = 0; at < 1000; at += 100) {
+		CHECK(kymo_transport_send(&file, much + at, 100));
+		CHECK(got_count == at + 100 && requests == at / 100 + 1);
+	}
+	CHECK(file.lost_bytes == 0);
+	CHECK(!kymo_transport_send(&file, much + 1000, 1500));
+	CHECK(got_count == 2000 && memcmp(got, much, got_count) == 0);
+	CHECK(file.lost_writes == 1 && file.lost_bytes == 500);
+	/* A full disk does not take more for being asked again. */
+	requests = 0;
+	CHECK(!kymo_transport_send(&file, much + 2500, 500) && requests == 1);
+	CHECK(file.lost_writes == 2 && file.lost_bytes == 1000);
+	file.context = kymo_semihosting_open("not here", 8);
+	requests = 0;
+	CHECK(!kymo_transport_send(&file, much, 10) && requests == 0);
+	CHECK(file.lost_writes == 3 && file.lost_bytes == 1010);
+	CHECK(locks == 0);
+	printf("facts semihosting: buffer 0; blocks while the debugger works: milliseconds; lock none;"
+	       " full what the file does not take is counted; gone unknown\n");
+}
+
 /* What kymo_rtt_send() drops is counted for its channel, and commands come through the one down. */
 static void rtt_losses(void)
 {
@@ -535,5 +589,6 @@ int main(int count, char **arguments)
 	facts("socket", &socket, close_socket);
 
 	files(arguments[1]);
+	semihosting();
 	return 0;
 }

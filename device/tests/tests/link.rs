@@ -19,15 +19,25 @@ use kymo_wire::profile::{Entry, TableHeader};
 mod conditions;
 #[path = "link/names.rs"]
 mod names;
+#[path = "link/stopper.rs"]
+mod stopper;
+#[path = "link/ways_out.rs"]
+mod ways_out;
 
 thread_local! {
     /// Output of the target of this thread's test.
     static SENT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    /// What another thread does while it sends.
+    static BESIDE: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
 unsafe extern "C" fn send(bytes: *const u8, count: usize) {
     // SAFETY: the recorder gives a slice.
     let bytes = unsafe { std::slice::from_raw_parts(bytes, count) };
+    if let Some(mut beside) = BESIDE.take() {
+        beside();
+        BESIDE.set(Some(beside));
+    }
     SENT.with_borrow_mut(|sent| sent.push(bytes.to_vec()));
 }
 

@@ -279,6 +279,10 @@ fn a_reader_gets_the_calls_that_are_open_as_far_as_they_have_come() {
         panic!("{calls:?}");
     };
     assert_eq!((call.how, call.function, call.end), (OPEN, 0x1100, now));
+    // A second reader of a recording that was turned off then.
+    // SAFETY: as above.
+    unsafe { thread.thread_buffer.record_open_calls(now) };
+    assert_eq!(thread.calls().len(), 1);
     // It goes on, and is recorded as any when it ends.
     thread.exit(0x1300);
     thread.exit(0x1100);

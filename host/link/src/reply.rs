@@ -106,6 +106,9 @@ pub struct Status {
     /// Threads whose open calls of the stopper are not followed any more because more called it than can be followed, if
     /// reported.
     pub stopper_displaced: Option<u64>,
+    /// The thread that recording waits for to leave the stopper (0: the program reports no threads), and for how many
+    /// ticks of the clock it has been seen there; if reported, and there is one.
+    pub within_stopper: Option<(u64, u64)>,
     /// In a single shot, whether it has ended.
     pub spent: Option<bool>,
     /// How often the target's clock went back, if reported.
@@ -171,6 +174,14 @@ impl FromStr for Status {
                 .and_then(|_| words.address("refused_function").transpose())
                 .transpose()?,
             stopper_displaced: optional("stopper_displaced")?,
+            within_stopper: optional("stopper_ticks")?
+                .map(|ticks| {
+                    Ok((
+                        words.address("stopper_thread")?.unwrap_or_default().0,
+                        ticks,
+                    ))
+                })
+                .transpose()?,
             spent: words
                 .find("spent")
                 .map(|_| words.flag("spent"))
@@ -252,6 +263,9 @@ mod tests {
         let status: Status = inner.parse().unwrap();
         assert_eq!(status.refused_function, Some(Addr(0x100)));
         assert_eq!(status.spent, Some(true));
+        let within = format!("{STATUS} stopper_thread=0x5000 stopper_ticks=77");
+        let status: Status = within.parse().unwrap();
+        assert_eq!(status.within_stopper, Some((0x5000, 77)));
         let without = STATUS.replace("slots=7 ", "");
         assert_eq!(without.parse::<Status>().unwrap().slots, None);
         for (from, to, expected) in [

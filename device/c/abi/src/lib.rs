@@ -63,6 +63,12 @@ pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
     unsafe { describe(thread, name, MetadataType::ThreadName) };
 }
 
+/// Reports that a thread has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_thread_ended(thread: usize) {
+    kymo::thread_ended(thread);
+}
+
 /// Names an interrupt.
 ///
 /// # Safety

@@ -109,6 +109,9 @@ struct Shared<P> {
     /// The time at which recording was last turned off. Guarded by `lock`.
     #[cfg(feature = "duration")]
     off_since: Cell<u64>,
+    /// [`off_since`](Self::off_since) when the calls that were open then were recorded. Guarded by `lock`.
+    #[cfg(feature = "duration")]
+    open_recorded: Cell<u64>,
     /// Whether a CPU did not leave its hook when a reader came, so that its buffer was not read.
     stuck: AtomicBool,
     /// Whether the link waits for CPUs to close packets, and since when. Guarded by `polling`.
@@ -178,6 +181,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 stopper: Stopper::new(),
                 #[cfg(feature = "duration")]
                 off_since: Cell::new(0),
+                #[cfg(feature = "duration")]
+                open_recorded: Cell::new(0),
                 stuck: AtomicBool::new(false),
                 flushing: Cell::new(false),
                 flush_since: Cell::new(0),

@@ -77,6 +77,9 @@ pub struct Single<P: 'static> {
     /// In duration mode, the time at which recording was turned off; 0 while it is on.
     #[cfg(feature = "duration")]
     duration_off: crate::bits64::Cell64,
+    /// Whether the calls that were open at that time have been recorded.
+    #[cfg(feature = "duration")]
+    open_recorded: Cell<bool>,
     /// The checksums of packets.
     #[cfg(feature = "sums")]
     sums: crate::sums::Progress,
@@ -128,6 +131,8 @@ impl<P: SinglePort + 'static> Single<P> {
             duration: Cell::new(None),
             #[cfg(feature = "duration")]
             duration_off: crate::bits64::Cell64::new(0),
+            #[cfg(feature = "duration")]
+            open_recorded: Cell::new(false),
             #[cfg(feature = "sums")]
             sums: crate::sums::Progress::new(),
         }
@@ -535,7 +540,10 @@ impl<P: SinglePort + 'static> Single<P> {
             self.writer.record_on_off(on, cause, now);
         }
         #[cfg(feature = "duration")]
-        self.duration_off.set(if on { 0 } else { now });
+        {
+            self.duration_off.set(if on { 0 } else { now });
+            self.open_recorded.set(false);
+        }
         gate.set_recording(on, cause == Cause::Function && self.once.get());
         self.missed();
     }

@@ -4,15 +4,14 @@
 //! data to send, and turns recording on and off.
 
 use kymo_wire::clock_check::TickCheck;
-#[cfg(feature = "duration")]
-use kymo_wire::link::Text;
-use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
+use kymo_wire::link::{CommandError, Identity, Mode, SetupError, Text};
 use kymo_wire::profile::TableHeader;
 
 use crate::bits64::divide;
 #[cfg(feature = "conditions")]
 use crate::conditions::Conditions;
 use crate::encode::Figures;
+use crate::sync::ALONE;
 
 /// Length of the longest piece of data that a recorder generates for a dump (and does not have in memory).
 pub const SCRATCH_BYTES: usize = TableHeader::CPU_BYTES;
@@ -133,6 +132,24 @@ pub struct Status {
     /// On several CPUs: threads whose open calls of the stopper are not followed any more, as more threads called it
     /// than can be followed at once.
     pub stopper_displaced: u32,
+    /// On one processor: the thread that has entered the stopper and must leave it before recording stops, and for how
+    /// many ticks it has been seen there.
+    pub within_stopper: Option<(usize, u64)>,
+}
+
+impl Status {
+    /// Writes who is within the stopper as words of a reply.
+    #[inline(always)]
+    pub(super) fn report_stopper(&self, reply: &mut Text<'_>) {
+        if !ALONE && self.stopper_displaced != 0 {
+            reply.word("stopper_displaced", self.stopper_displaced.into());
+        }
+        if let Some((thread, ticks)) = self.within_stopper {
+            reply
+                .address("stopper_thread", thread as u64)
+                .word("stopper_ticks", ticks);
+        }
+    }
 }
 
 /// Settings and counts of duration mode.
@@ -163,6 +180,22 @@ pub struct DurationReport {
 
 #[cfg(feature = "duration")]
 impl DurationReport {
+    /// The report of these settings, and of so many calls that could not be tracked.
+    pub fn of(settings: &crate::duration::Settings, too_deep: u32, unmatched: u32) -> Self {
+        Self {
+            on: settings.is_on(),
+            threshold: settings.threshold() as u64,
+            depth: settings.depth(),
+            cpu: settings.counts_cpu(),
+            events: settings.keeps_events(),
+            stop_at: settings.stop(),
+            filters: settings.filters(),
+            freeze: settings.freeze_report(),
+            too_deep,
+            unmatched,
+        }
+    }
+
     /// Writes it as words of a reply.
     pub(super) fn write(&self, reply: &mut Text<'_>) {
         let freeze = &self.freeze;

@@ -90,6 +90,26 @@ impl<T: Target> Profile<T> {
         self.run(now);
     }
 
+    /// Drops the open calls of a thread that has ended, as calls whose end was not seen: its stack is free for another.
+    pub(crate) fn end_thread(&self, thread: usize) {
+        if T::MIGRATES {
+            return self.end_migrant(thread);
+        }
+        let Some(mut stack) = self.frames.get() else {
+            return;
+        };
+        let key = !thread;
+        for _ in 1..self.stacks.get() {
+            stack = self.next(stack);
+            if stack.head().address.get() == key {
+                self.count(&self.unmatched, stack.open());
+                // A thread that ends itself still runs.
+                let runs = self.thread.get() == Some(stack);
+                stack.empty(if runs { key } else { 0 });
+            }
+        }
+    }
+
     /// Stops the clock of the stack that ran, and resumes that of the stack that runs now.
     #[inline(never)]
     pub(super) fn run(&self, now: u64) {

@@ -69,6 +69,22 @@ impl<T: Target> Profile<T> {
         }
     }
 
+    /// [`end_thread`](Self::end_thread) on the CPU of this table.
+    pub(super) fn end_migrant(&self, thread: usize) {
+        let Some(pool) = self.pool.get() else { return };
+        let cpu = self.cpu.get();
+        let own = self.thread.get();
+        let open = match own.filter(|stack| pool.is_of(*stack, thread, cpu)) {
+            Some(stack) => {
+                let open = stack.open();
+                stack.clear();
+                open
+            }
+            None => pool.end_thread(thread, cpu),
+        };
+        self.count(&self.unmatched, open);
+    }
+
     /// Gives the stack of the thread back at `now` if this is another thread, which gets its own at its next call.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn notice_thread(&self, now: u64, thread: usize) {

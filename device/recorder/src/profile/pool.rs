@@ -206,6 +206,26 @@ impl Pool {
         None
     }
 
+    /// Frees the stack of a thread that has ended, for the CPU of this number; returns how many calls were open on it.
+    pub(super) fn end_thread(&self, thread: usize, cpu: u16) -> u32 {
+        let mut threads = (self.cpus.get()..self.stacks.get()).map(|n| self.stack(n));
+        let is_its = |stack: &Stack| self.owner(*stack).is_of(thread, 0);
+        let found = threads.find(|stack| thread != 0 && is_its(stack));
+        let Some(stack) = found.filter(|stack| self.owner(*stack).take(u32::from(cpu) + 1)) else {
+            return 0;
+        };
+        let mut open = 0;
+        if is_its(&stack) {
+            if self.owner(stack).generation.get() == self.generation() {
+                open = stack.open();
+            }
+            stack.clear();
+            self.owner(stack).thread.store(0, Ordering::Relaxed);
+        }
+        self.give_back(stack);
+        open
+    }
+
     /// Gives a stack back that this CPU uses: its thread may continue elsewhere.
     pub(super) fn give_back(&self, stack: Stack) {
         store_release(&self.owner(stack).user, 0);

@@ -38,6 +38,21 @@ impl<T: Target> Writer<T> {
         self.doubt_stopper();
     }
 
+    /// Forgets the open calls of a thread that has ended, also those of the stopper. In a driver's step.
+    pub fn end_thread(&self, thread: usize) {
+        if self.off_thread.get() == thread {
+            self.forget_stopper();
+        }
+        if let Some(profile) = self.profile.get() {
+            profile.end_thread(thread);
+        }
+    }
+
+    /// The thread that entered the stopper first and has not left it, while recording is on. In a driver's step.
+    pub fn within_stopper(&self) -> Option<usize> {
+        self.stopper.get().seen().then(|| self.off_thread.get())
+    }
+
     /// Tracks an entry of the stopper, by a call from `site`, or an exit, while recording is on. Returns whether it was
     /// the exit of the outermost call.
     #[cold]

@@ -543,3 +543,43 @@ fn all_cpus_need_a_structure_and_one_clock() {
         assert!(refused.contains("no duration mode"), "{refused}");
     }
 }
+
+/// What a host reads once recording is off remains as it is.
+#[test]
+fn a_recording_that_is_off_is_not_changed_by_its_readers() {
+    let device = device();
+    assert!(device.start(0));
+    device.enter(0x1100);
+    device.enter(0x1200);
+    let read = || {
+        let calls = calls(&device.trace(), 0);
+        calls.iter().filter(|call| call.0 == OPEN).count()
+    };
+    assert_eq!(read(), 2);
+    assert_eq!(read(), 4, "they have come further");
+    device.talk(b"off\r");
+    assert_eq!(read(), 6);
+    assert_eq!(read(), 6);
+    device.talk(b"clear\r");
+    assert_eq!(read(), 2);
+    assert_eq!(read(), 2);
+}
+
+#[test]
+fn threads_that_end_give_their_shadow_stacks_to_others() {
+    let device = device();
+    assert!(device.start(0));
+    for thread in (0..20).map(|n| if n < 10 { 5 } else { n }) {
+        device.cpus.hook(device.gate, Event::SwitchedIn(thread));
+        device.enter(0x1100);
+        device.enter(0x1200);
+        device.exit(0x1200);
+        device.cpus.end_thread(device.gate, thread);
+    }
+    device.cpus.hook(device.gate, Event::SwitchedIn(30));
+    let status = device.talk(b"duration\r").text;
+    assert_eq!(
+        (figure(&status, "too_deep"), figure(&status, "unmatched")),
+        (0, 20)
+    );
+}

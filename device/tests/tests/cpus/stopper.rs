@@ -162,7 +162,24 @@ fn a_return_while_recording_is_disabled_does_not_keep_recording_on() {
     assert!(!pair.is_on());
 }
 
-/// No event says that a thread has ended: it may be within the stopper.
+/// Another thread may have the number of one that ended.
+#[test]
+fn a_thread_that_is_reported_as_ended_is_forgotten() {
+    let pair = Pair::of_calls();
+    pair.run(0, 7).enter(STOPPER);
+    pair.run(1, 8).enter(STOPPER);
+    let device = pair.run(0, 9);
+    device.cpus.end_thread(device.gate, 7);
+    device.cpus.end_thread(device.gate, 10);
+    pair.run(0, 7).enter(STOPPER);
+    pair.run(0, 7).enter(STOPPER);
+    pair.run(0, 7).exit(STOPPER);
+    assert!(pair.is_on(), "its inner call");
+    pair.run(0, 7).exit(STOPPER);
+    assert!(!pair.is_on());
+}
+
+/// Where a program does not report that a thread has ended: it may be within the stopper.
 #[test]
 fn threads_that_end_within_the_stopper_do_not_keep_recording_on() {
     for pair in [Pair::of_calls(), Pair::new(in_duration())] {

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use kymo_device_tests::{Kind, config, leak};
 use kymo_recorder::config::{Config, FIXED, ONCE, PROMOTE_SWITCHED_IN, Promotion, START_ON};
-use kymo_recorder::duration::{Control, Frame};
 use kymo_recorder::link::Control as _;
 use kymo_recorder::retained::WORDS;
 use kymo_recorder::single::Request;
 use kymo_recorder::{Edge, Event};
 use kymo_wire::link::{Fault, Identity, Text};
 
+use super::ends::in_duration;
 use super::{Device, LEAF, MAIN, WORK, enter, exit};
 
 #[test]
@@ -302,7 +302,7 @@ fn a_thread_that_preempts_the_question_keeps_its_events_apart() {
 }
 
 /// A recorder with the same function as trigger and stopper.
-fn between(function_: usize, once: bool) -> Device {
+pub(super) fn between(function_: usize, once: bool) -> Device {
     Device::new(Config {
         flags: if once { ONCE } else { 0 },
         trigger: super::function(function_),
@@ -364,14 +364,7 @@ fn what_leaves_a_stopper_unseen_does_not_keep_recording_on() {
 
 #[test]
 fn a_jump_out_of_the_stopper_does_not_keep_duration_mode_on() {
-    let words = Frame::BYTES / size_of::<u64>() * 10;
-    let frames = vec![0u64; words].leak().as_mut_ptr().cast();
-    // SAFETY: the memory is new, all zero, and leaked.
-    let control: &'static Control = leak(unsafe { Control::new(frames, 1, 10) });
-    control.settings.set_recording(true);
-    let device = between(MAIN, false);
-    device.single.give_duration(Some(control));
-    device.set_recording(true);
+    let (device, _) = in_duration(1);
     device.enter(MAIN);
     device.enter(MAIN);
     let event = Event::Longjmp(7);

@@ -18,6 +18,7 @@ use kymo_wire::link::Fault;
 
 mod blocks;
 mod conditions;
+mod ends;
 mod faults;
 mod items;
 mod recording;

@@ -237,7 +237,10 @@ fn build(live: &Live, symbols: &Symbols, checks: &mut Checks) {
 }
 
 fn hooks(status: &Status, symbols: &Symbols, calls: Option<u64>, checks: &mut Checks) {
-    if let Some(refused) = status.refused.filter(|refused| *refused > 0) {
+    // Hooks of an unprivileged thread are refused as well; the recorder's fault says so.
+    let is_unprivileged = status.error.as_deref() == Some("unprivileged");
+    let refused = status.refused.filter(|refused| *refused > 0);
+    if let Some(refused) = refused.filter(|_| !is_unprivileged) {
         let function = match status.refused_function {
             Some(function) => pointer_text(symbols, Some(function)),
             None => "a function".to_owned(),

@@ -473,7 +473,8 @@ fn show_table(
         (table.no_slot, no_slot),
         (
             table.too_deep,
-            "nested too deeply, or without a shadow stack; give kymo_config more frames",
+            "nested too deeply, or without a shadow stack; give kymo_config more frames (threads that were deleted within \
+             calls keep theirs unless kymo_thread_ended() is called)",
         ),
     ] {
         if calls > 0 {

@@ -284,6 +284,19 @@ fn text(
             ),
         )?;
     }
+    if let Some((thread, ticks)) = status.within_stopper {
+        let thread = match thread {
+            0 => "it".to_owned(),
+            thread => format!("thread {thread:#x}"),
+        };
+        let seconds = ticks as f64 / identity.clock_hz.max(1) as f64;
+        line(
+            "stops",
+            format!(
+                "when {thread} leaves the stopper, where it has been for {seconds:.3} s (if it was deleted there, `kymo command off` stops)"
+            ),
+        )?;
+    }
     if let Some(backward) = status.backward.filter(|backward| *backward > 0) {
         line("clock", format!("went back {backward} times"))?;
     }
@@ -366,6 +379,14 @@ fn json(
     object.member("lost_bytes", status.lost_bytes)?;
     object.member("refused", status.refused)?;
     object.member("stopper_displaced", status.stopper_displaced)?;
+    object.member(
+        "stopper_thread",
+        status.within_stopper.map(|(thread, _)| thread),
+    )?;
+    object.member(
+        "stopper_ticks",
+        status.within_stopper.map(|(_, ticks)| ticks),
+    )?;
     object.member(
         "refused_function",
         status.refused_function.map(|address| address.0),

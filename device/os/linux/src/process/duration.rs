@@ -54,7 +54,21 @@ pub(super) struct Duration {
     others: AtomicU8,
     /// What stops recording, in all threads, and how often it has happened. (All else in it is unused.)
     stops: Settings,
+    /// Whether these counts have been restarted for the present round of recording: [`IDLE`], [`STARTING`] or
+    /// [`STARTED`].
+    round: AtomicU32,
 }
+
+/// Recording is off, or about to be.
+const IDLE: u32 = 0;
+/// A thread that turns recording on restarts the counts.
+const STARTING: u32 = 1;
+/// They have been restarted.
+const STARTED: u32 = 2;
+
+/// How often a thread looks whether another one has restarted the counts. (That one may be interrupted by this, or not
+/// exist in a fork.)
+const LOOKS: u32 = 10_000;
 
 /// Instrumented functions are longer than 4 bytes, whatever their alignment.
 const FILTER_SHIFT: u32 = 2;
@@ -72,6 +86,7 @@ impl Duration {
             filter_bytes: AtomicUsize::new(0),
             others: AtomicU8::new(0),
             stops: Settings::new(),
+            round: AtomicU32::new(IDLE),
         }
     }
 
@@ -85,9 +100,23 @@ impl Duration {
         unsafe { slice::from_raw_parts(filter, self.filter_bytes.load(Ordering::Relaxed)) }
     }
 
-    /// Recording is turned on: what stops it has not happened yet.
+    /// Recording is turned on: what stops it has not happened yet. Called before it is on, maybe by several threads, some
+    /// of them late: only the first restarts the counts, and the others see that it has.
     pub(super) fn recording_on(&self) {
-        self.stops.restart();
+        let claim =
+            self.round
+                .compare_exchange(IDLE, STARTING, Ordering::Acquire, Ordering::Acquire);
+        if claim.is_ok() {
+            self.stops.restart();
+            self.round.store(STARTED, Ordering::Release);
+            return;
+        }
+        for _ in 0..LOOKS {
+            if self.round.load(Ordering::Acquire) != STARTING {
+                return;
+            }
+            core::hint::spin_loop();
+        }
     }
 
     /// Events are cleared: what stops recording is counted anew.
@@ -95,9 +124,11 @@ impl Duration {
         self.stops.rearm();
     }
 
-    /// Notes the time at which recording is turned off.
+    /// Notes the time at which recording is turned off. Called before it is off, so that the next thread that turns it
+    /// on restarts the counts.
     pub(super) fn recording_off(&self, now: u64) {
         self.off.store(now);
+        self.round.store(IDLE, Ordering::Release);
     }
 }
 
@@ -393,3 +424,29 @@ const _: () = assert!(
         && Frame::CHILDREN_OFFSET == size_of::<usize>()
         && Frame::START_OFFSET == 2 * size_of::<usize>()
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_was_late_to_turn_recording_on_restarts_no_counts() {
+        let duration = Duration::new();
+        // Recording stops the second time that something happens.
+        duration.stops.set_condition(0, 2, 0, 0);
+        for round in 0..3 {
+            duration.recording_on();
+            assert!(!duration.stops.happen(None), "round {round}");
+            // Another thread saw recording off, too.
+            duration.recording_on();
+            assert!(duration.stops.happen(None), "round {round}");
+            duration.recording_off(1);
+        }
+        // The thread that claimed it is not in this process.
+        duration.round.store(STARTING, Ordering::Relaxed);
+        duration.recording_on();
+        duration.recording_off(2);
+        duration.recording_on();
+        assert!(!duration.stops.happen(None));
+    }
+}

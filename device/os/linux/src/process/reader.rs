@@ -438,6 +438,7 @@ impl Control for View<'_> {
             setup_error: process.fault.get(),
             stuck: stuck.then_some("thread_stuck"),
             stopper_displaced: 0,
+            within_stopper: None,
         }
     }
 

@@ -107,7 +107,11 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
-        self.cpus.locked(|| self.cpus.shared.stopper.clear());
+        self.cpus.locked(|| {
+            self.cpus.shared.stopper.clear();
+            #[cfg(feature = "duration")]
+            self.cpus.shared.open_recorded.set(0);
+        });
         #[cfg(feature = "duration")]
         self.cpus.rearm_stops();
         self.clear_tables();
@@ -246,6 +250,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             setup_error: self.cpus.fault(),
             stuck: stuck.then_some("cpu_stuck"),
             stopper_displaced: shared.stopper.displaced(),
+            within_stopper: None,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::stopper::OpenStoppers;
 use crate::sync::{AtomicBool, AtomicU32, Ordering, add};
 
 /// Number of threads whose calls of the stopper are followed at once. One more displaces the one that has neither
-/// entered nor left the stopper for longest: no longer alive, perhaps, as the end of a thread is not reported. If it is
+/// entered nor left the stopper for longest: no longer alive, perhaps, if the program does not report the end of threads. If it is
 /// alive, its innermost return seems to be its outermost one, and ends recording early; under a condition it is missed.
 const THREADS: usize = 8;
 
@@ -100,6 +100,14 @@ impl Stopper {
         (found, false)
     }
 
+    /// Forgets a thread that has ended.
+    fn end(&self, thread: usize) {
+        let (slot, is_known) = self.slot(thread);
+        if is_known {
+            slot.set(Within::UNUSED);
+        }
+    }
+
     /// Tracks an entry or exit of the stopper, or a jump, which may have ended calls unseen (`None`). Returns whether it
     /// was the exit of the thread's outermost call.
     fn follow(&self, thread: usize, edge: Option<Edge>, site: Site) -> bool {
@@ -144,6 +152,23 @@ impl Stopper {
 }
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// Forgets the open calls of a thread that has ended.
+    pub fn end_thread(&self, gate: &Gate, thread: usize) {
+        self.locked(|| self.shared.stopper.end(thread));
+        #[cfg(feature = "duration")]
+        for cpu_buffer in self.cpu_buffers() {
+            // They are dropped there before another thread gets the stack.
+            if let Some(control) = cpu_buffer.duration() {
+                control.mark_moved(thread);
+            }
+        }
+        self.inside(gate, |cpu_buffer| {
+            if let Some(profile) = cpu_buffer.writer.profile() {
+                profile.end_thread(thread);
+            }
+        });
+    }
+
     /// Handles an entry or exit of the stopper while recording is on, or a jump (`None`), while inside: a thread's
     /// outermost exit turns recording off. With the function, because the stopper may have been set anew since it was
     /// compared with it.

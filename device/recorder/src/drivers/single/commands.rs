@@ -133,6 +133,21 @@ impl<P: SinglePort + 'static> Single<P> {
         self.port.unmask(was);
     }
 
+    /// Forgets the open calls of a thread that has ended.
+    pub fn end_thread(&self, hot: &Hot, thread: usize) {
+        if !hot.gate.state().set_up() {
+            return;
+        }
+        self.masked(|| {
+            self.writer.end_thread(thread);
+            #[cfg(feature = "duration")]
+            if let Some(control) = self.duration() {
+                control.mark_moved(thread);
+                control.drop_moved();
+            }
+        });
+    }
+
     /// Saves trigger and stopper, and their conditions, for the next boot, where that is possible. If an interrupt sets
     /// them meanwhile it saves its own, and this then saves again.
     pub(super) fn keep_functions(&self, gate: &Gate) {
@@ -200,6 +215,7 @@ impl<P: SinglePort + 'static> Single<P> {
             #[cfg(feature = "duration")]
             if let Some(control) = self.duration() {
                 control.settings.rearm();
+                self.open_recorded.set(false);
             }
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);

@@ -98,6 +98,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
             setup_error: single.fault(),
             stuck: None,
             stopper_displaced: 0,
+            within_stopper: single.watch_stopper(self.hot),
         }
     }
 

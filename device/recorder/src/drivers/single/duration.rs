@@ -334,7 +334,8 @@ impl<P: SinglePort + 'static> Single<P> {
         );
     }
 
-    /// Records the open calls for a reader, each with interrupts masked separately.
+    /// Records the open calls for a reader, each with interrupts masked separately. While recording is off only once: a
+    /// second reader finds them, and nothing is overwritten for it.
     pub(super) fn record_open_calls(&self, hot: &Hot) {
         let Some(control) = self.duration().filter(|_| hot.gate.in_duration()) else {
             return;
@@ -342,7 +343,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let mut n = 0;
         loop {
             let more = self.masked(|| {
-                if hot.gate.state().frozen() {
+                if hot.gate.state().frozen() || self.open_recorded.get() {
                     return false;
                 }
                 let stream = self.writer.stream();
@@ -351,6 +352,7 @@ impl<P: SinglePort + 'static> Single<P> {
                     off => off,
                 };
                 let Some(open) = control.open(n, now) else {
+                    self.open_recorded.set(self.duration_off.get() != 0);
                     return false;
                 };
                 if let Some((thread, call)) = open
@@ -451,18 +453,10 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Settings of duration mode, for the reply to `listsets` and similar commands.
     pub(super) fn duration_report(&self) -> Option<crate::link::DurationReport> {
         let control = self.duration()?;
-        let settings = &control.settings;
-        Some(crate::link::DurationReport {
-            on: settings.is_on(),
-            threshold: settings.threshold() as u64,
-            depth: settings.depth(),
-            cpu: settings.counts_cpu(),
-            events: settings.keeps_events(),
-            stop_at: settings.stop(),
-            filters: settings.filters(),
-            freeze: settings.freeze_report(),
-            too_deep: control.counts.too_deep.load(Ordering::Relaxed),
-            unmatched: control.counts.unmatched.load(Ordering::Relaxed),
-        })
+        Some(crate::link::DurationReport::of(
+            &control.settings,
+            control.counts.too_deep.load(Ordering::Relaxed),
+            control.counts.unmatched.load(Ordering::Relaxed),
+        ))
     }
 }

@@ -18,6 +18,9 @@ impl<P: SinglePort> Single<P> {
     fn tick_link(&'static self, hot: &'static Hot, config: &'static Config, ticks: bool) -> bool {
         let link = self.port.link();
         let streaming = link.is_streaming();
+        if ticks {
+            self.watch_stopper(hot);
+        }
         if ticks && (hot.gate.state().frozen() || streaming) {
             let now = self.outer_now();
             link.tick(now, config.tick_hz, &self.handle(hot, config));
@@ -29,6 +32,28 @@ impl<P: SinglePort> Single<P> {
     pub(super) fn is_streaming(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         let listening = self.listening.get();
         listening.is_some_and(|listen| listen(self, hot, config, false))
+    }
+
+    /// Notes whether recording waits for a thread to leave the stopper; returns the thread, and for how many ticks it has
+    /// been seen there. (At each tick of the program's, so that the hooks need neither code nor memory for it.)
+    pub(super) fn watch_stopper(&self, hot: &Hot) -> Option<(usize, u64)> {
+        let since = &self.port.link().in_stopper_since;
+        let within = self.masked(|| {
+            let Some(thread) = self
+                .writer
+                .within_stopper()
+                .filter(|_| hot.gate.state().on())
+            else {
+                since.set(0);
+                return None;
+            };
+            let now = self.now();
+            if since.get() == 0 {
+                since.set(now);
+            }
+            Some((thread, now.saturating_sub(since.get())))
+        });
+        within.flatten()
     }
 
     /// Passes a byte from the host to the link.

@@ -23,6 +23,8 @@ pub(super) struct Calls {
     control: Cell<Option<&'static Control>>,
     /// Time of the last entry or exit.
     last: Cell64,
+    /// Time for which open calls were recorded last.
+    open_at: Cell64,
     /// Number of calls recorded since the last `take_ended_calls`, and number of those among them that stop recording.
     recorded: Cell<u32>,
     frozen: Cell<u32>,
@@ -33,6 +35,7 @@ impl Calls {
         Self {
             control: Cell::new(None),
             last: Cell64::new(0),
+            open_at: Cell64::new(0),
             recorded: Cell::new(0),
             frozen: Cell::new(0),
         }
@@ -235,7 +238,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     }
 
     /// Records the calls that are open at `now` and have taken long enough, for a reader that seals the thread buffer
-    /// then.
+    /// then. Only once for the same time, that at which recording was turned off: a second reader finds them, and nothing
+    /// is overwritten for it.
     ///
     /// # Safety
     /// As of [`seal`](Self::seal).
@@ -245,6 +249,11 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         };
         self.owned.written();
         self.drain();
+        let is_known = self.calls.open_at.get() == now;
+        self.calls.open_at.set(now);
+        if is_known {
+            return;
+        }
         let now = now.max(self.calls.last.get());
         let mut n = 0;
         while let Some(open) = control.open(n, now) {

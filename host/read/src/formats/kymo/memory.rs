@@ -21,19 +21,20 @@ use std::path::{Path, PathBuf};
 
 use kymo_event::{Damage, TraceInfo};
 use kymo_symbols::Program;
-use kymo_wire::event::{ByteOrder, EventId, Layout, MetadataType, PacketHeader};
+use kymo_wire::event::{ByteOrder, Layout, PacketHeader};
 use kymo_wire::items;
-use kymo_wire::link::{Capabilities, Identity, Mode, PROTOCOL};
+use kymo_wire::link::Identity;
 use kymo_wire::note::{NOWHERE, Note, ring};
 
 use super::Dump;
 use super::packets::{checked_header, records_at};
-use super::records::{self, Walk, number};
+use super::records::{self, number};
 use super::source::open_packets;
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
 mod duration;
+mod identity;
 mod image;
 mod open_calls;
 mod process_file;
@@ -41,6 +42,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(super) use identity::{clock_of, identity_of};
 use image::Image;
 pub(crate) use process_file::{Unfinished, is_unfinished, read as read_unfinished};
 pub use table::MemoryTable;
@@ -562,58 +564,5 @@ impl Found<'_> {
     fn half(&self, at: u64) -> Option<u32> {
         let bytes = self.image.bytes(at, 4)?;
         Some(number(self.recorder.layout.order, bytes) as u32)
-    }
-
-    /// The identity that the target would have reported.
-    fn identity(&self) -> Result<Identity, String> {
-        let recorder = self.recorder;
-        let reported = self.clock();
-        let clock_hz = match recorder.clock_hz {
-            0 => reported.map(|(hz, _)| hz).filter(|hz| *hz != 0),
-            hz => Some(hz),
-        };
-        Ok(Identity {
-            protocol: PROTOCOL,
-            layout: recorder.layout,
-            clock_hz: clock_hz.ok_or(
-                "expected clock_hz in kymo_config or in the metadata of the recording, found neither",
-            )?,
-            clock_bits: reported.map_or(32, |(_, bits)| bits),
-            buffer_bytes: recorder.buffer_bytes,
-            packet_bytes: recorder.packet_bytes,
-            streams: recorder.cpus,
-            mode: Mode::Overwrite,
-            text_base: recorder.text_base,
-            capabilities: Capabilities {
-                trace: true,
-                ..Capabilities::default()
-            },
-            // The metadata holds the target's own; the ELF file may be of another build.
-            build_id: ([0; 32], 0),
-        })
-    }
-
-    /// The clock's frequency in Hz and its bits, from the metadata.
-    fn clock(&self) -> Option<(u64, u32)> {
-        let layout = self.recorder.layout;
-        let header = self.header(self.recorder.metadata)?;
-        let length = (header.content_bits / 8) as usize;
-        let content = self.image.bytes(self.recorder.metadata, length)?;
-        let mut walk = Walk::new(layout, &header, content);
-        while let Ok(Some(id)) = walk.next() {
-            let kind = walk.payload.get(..2).map(|kind| number(layout.order, kind));
-            let value = walk
-                .payload
-                .get(4..)
-                .and_then(|value| value.split_at_checked(8));
-            if id == EventId::Metadata
-                && kind == Some(MetadataType::Clock as u64)
-                && let Some((hz, bits)) = value
-            {
-                let bits = number(layout.order, bits) as u32;
-                return Some((number(layout.order, hz), bits));
-            }
-        }
-        None
     }
 }

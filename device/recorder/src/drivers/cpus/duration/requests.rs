@@ -172,20 +172,27 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         port.unmask(was);
     }
 
-    /// Records the open calls of all CPUs, which are excluded.
+    /// Records the open calls of all CPUs, which are excluded. While recording is off only once: a second reader finds
+    /// them, and nothing is overwritten for it.
     pub(in super::super) fn record_open_calls(&self) {
         if !self.gate.in_duration() {
             return;
         }
         let now = self.cpus.time();
         // Recording may be turned on and off meanwhile. While it is off, the stacks are as they were when it was on.
-        let (generation, now) = self.cpus.locked(|| match self.gate.state().on() {
-            true => (self.gate.generation(), now),
-            false => (
-                self.gate.generation().wrapping_sub(1),
-                self.cpus.shared.off_since.get(),
-            ),
+        let shared = &self.cpus.shared;
+        let calls = self.cpus.locked(|| {
+            let generation = self.gate.generation();
+            if self.gate.state().on() {
+                return Some((generation, now));
+            }
+            let off = shared.off_since.get();
+            let is_new = shared.open_recorded.replace(off) != off;
+            is_new.then_some((generation.wrapping_sub(1), off))
         });
+        let Some((generation, now)) = calls else {
+            return;
+        };
         for cpu_buffer in self.held() {
             self.with_calls(cpu_buffer, || cpu_buffer.record_open_calls(generation, now));
         }
@@ -198,17 +205,10 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             let counts = self.controls().map(|it| count(it).load(Ordering::Relaxed));
             counts.fold(0, u32::saturating_add)
         };
-        Some(DurationReport {
-            on: settings.is_on(),
-            threshold: settings.threshold() as u64,
-            depth: settings.depth(),
-            cpu: settings.counts_cpu(),
-            events: settings.keeps_events(),
-            stop_at: settings.stop(),
-            filters: settings.filters(),
-            freeze: settings.freeze_report(),
-            too_deep: sum(|control| &control.counts.too_deep),
-            unmatched: sum(|control| &control.counts.unmatched),
-        })
+        Some(DurationReport::of(
+            settings,
+            sum(|control| &control.counts.too_deep),
+            sum(|control| &control.counts.unmatched),
+        ))
     }
 }

@@ -62,7 +62,13 @@ pub(super) fn add(found: &mut Found<'_>) {
     let aged = structures.iter().map(|(aged, _)| *aged);
     let now = events.map(|header| header.end).chain(starts).chain(aged);
     let now = now.max().unwrap_or(0);
-    for (cpu, (_, calls)) in (0..).zip(&structures) {
+    for (cpu, (_, mut calls)) in (0..).zip(structures) {
+        // The target has recorded them for a reader, after recording was turned off.
+        let mut known = open_calls::recorded(layout, &found.packets, cpu, now);
+        calls.retain(|call| {
+            let place = known.iter().position(|it| it.is(call));
+            place.map(|place| known.swap_remove(place)).is_none()
+        });
         let head = PacketHeader {
             stream: EVENT_STREAM,
             flags: PacketHeader::FLAG_CALLS,
@@ -76,7 +82,7 @@ pub(super) fn add(found: &mut Found<'_>) {
             packet_bits: 0,
             thread: 0,
         };
-        let packet = open_calls::packet(layout, head, now, &found.packets, calls);
+        let packet = open_calls::packet(layout, head, now, &found.packets, &calls);
         found.packets.extend(packet.unwrap_or_default());
     }
 }

@@ -4,6 +4,7 @@ use kymo_wire::event::{ByteOrder, EventId, Layout, OTHER_BYTES, PacketHeader, Sh
 use kymo_wire::packet::EVENT_STREAM;
 
 use crate::formats::kymo::packets::checked_header;
+use crate::formats::kymo::records::{Walk, number};
 
 /// An open call, in ticks.
 pub(super) struct OpenCall {
@@ -13,6 +14,48 @@ pub(super) struct OpenCall {
     pub callees: u64,
     pub start: u64,
     pub thread: u64,
+}
+
+impl OpenCall {
+    /// Whether this is the record of another one.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        (self.function, self.start, self.thread) == (other.function, other.start, other.thread)
+    }
+}
+
+/// The open calls that packets of this CPU have, as they were at `now`.
+pub(super) fn recorded(layout: Layout, packets: &[u8], cpu: u16, now: u64) -> Vec<OpenCall> {
+    let mut found = Vec::new();
+    let mut rest = packets;
+    while let Ok(header) = checked_header(layout, rest) {
+        let content = rest.get(..header.content_bits as usize / 8);
+        let next = rest.get(header.packet_bits as usize / 8..);
+        let is_its = (header.stream, header.cpu, header.end) == (EVENT_STREAM, cpu, now);
+        let mut walk = Walk::new(
+            layout,
+            &header,
+            content.filter(|_| is_its).unwrap_or_default(),
+        );
+        while let Ok(Some(id)) = walk.next() {
+            let word = layout.word.bytes();
+            if id != EventId::CallOpen || walk.clock != now || walk.payload.len() < 16 + 2 * word {
+                continue;
+            }
+            let (function, rest) = walk.payload.split_at(word);
+            let (duration, rest) = rest.split_at(8);
+            let (own, thread) = rest.split_at(8);
+            let number = |bytes| number(layout.order, bytes);
+            let duration = number(duration);
+            found.push(OpenCall {
+                function: number(function),
+                callees: duration.saturating_sub(number(own)),
+                start: now.saturating_sub(duration),
+                thread: number(thread),
+            });
+        }
+        rest = next.unwrap_or_default();
+    }
+    found
 }
 
 /// Iterates over the headers of consecutive packets.

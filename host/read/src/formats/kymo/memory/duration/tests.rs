@@ -118,6 +118,29 @@ fn open(layout: Layout, packets: &[u8]) -> Vec<[u64; 4]> {
 }
 
 #[test]
+fn open_calls_that_the_target_has_recorded_for_a_reader_are_not_added() {
+    let recorder = Recorder {
+        duration: Some(Place { at: AT, arm: true }),
+        ..tests::recorder()
+    };
+    let memory = memory();
+    let image = Image::new(&memory, &recorder, Some(tests::MEMORY)).unwrap();
+    let mut found = Found {
+        recorder: &recorder,
+        image: &image,
+        packets: Vec::new(),
+        remarks: Vec::new(),
+        damage: Vec::new(),
+    };
+    found.collect();
+    let packets = found.packets.clone();
+    assert_eq!(open(recorder.layout, &packets).len(), 3);
+    // They are in the packets now.
+    add(&mut found);
+    assert_eq!(found.packets, packets);
+}
+
+#[test]
 fn open_calls_are_read_from_shadow_stacks() {
     let memory = memory();
     let layout = tests::recorder().layout;
