@@ -9,7 +9,7 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::input::{self, Buffer, open_raw, open_snapshot};
 use kymo_coresight::perf;
 use kymo_coresight::remarks::{self, Remark};
-use kymo_coresight::selection::{has_threads, threads};
+use kymo_coresight::selection::{concurrent, has_threads, threads};
 use kymo_coresight::{Error, Protocol};
 use kymo_symbols::DebugDirectories;
 
@@ -38,6 +38,8 @@ pub(super) struct Input {
     pub names: HashMap<u32, Vec<String>>,
     /// Threads that ran on several CPUs without a known order.
     pub unordered: BTreeSet<u32>,
+    /// Context IDs that several CPUs executed at once, so that each has a thread of its own.
+    pub concurrent: BTreeSet<u32>,
     /// Returns the process of a thread, if the trace is of processes and a kernel, not of one machine.
     pub process_of: Option<Arc<ProcessOf>>,
     /// Remarks on missing or damaged parts of the input and its buffers.
@@ -177,6 +179,10 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .filter(|mapping| !mapping.build_id.is_empty())
         .map(|mapping| (mapping.path.clone(), mapping.build_id.clone()))
         .collect();
+    // Idle tasks are one for each CPU anyway, and the threads that the kernel names are threads.
+    input
+        .concurrent
+        .retain(|id| *id != 0 && !threads.contains_key(id));
     (input.threads, input.names) = (threads, names);
     if recording.conversion.is_some() {
         input.thread_begins = recording.thread_begins();
@@ -270,6 +276,10 @@ impl Input {
             Measure::Timestamps => clock::first_timestamp(&buffers, &traces),
             _ => None,
         };
+        let concurrent = match measure {
+            Measure::Timestamps => concurrent(&buffers, &traces),
+            _ => BTreeSet::new(),
+        };
         let buffers: Vec<_> = buffers.into_iter().map(Arc::new).collect();
         let unit = |parts: &Vec<input::Part>| {
             let first = parts.first()?;
@@ -317,6 +327,7 @@ impl Input {
             thread_begins: Vec::new(),
             names: HashMap::new(),
             unordered: BTreeSet::new(),
+            concurrent,
             process_of,
             remarks: of_all,
             settled_symbols,

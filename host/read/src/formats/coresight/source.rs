@@ -25,7 +25,7 @@ use kymo_event::{
 
 use super::follow::Follow;
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, clock, name_of, unit};
+use super::meaning::{Doubts, about_units, add, clock, concurrent, name_of, unit};
 use super::names::Names;
 use super::program::UNKNOWN_PATH;
 use super::software::is_software;
@@ -119,7 +119,9 @@ impl CoreSightSource {
         }
         let is_serial = input.measure != Measure::Timestamps;
         let names = Names::new(input.build_ids, input.threads, input.process_of);
-        let mut names = names.with_names(input.names);
+        let mut names = names
+            .with_names(input.names)
+            .with_concurrent(input.concurrent.clone());
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
         let units = input.units.iter();
@@ -180,6 +182,8 @@ impl CoreSightSource {
         if !info.has_processes {
             follow = follow.with_tasks();
         }
+        info.remarks.extend(concurrent(&input.concurrent));
+        follow = follow.with_concurrent(input.concurrent);
         Self {
             info,
             readers,
