@@ -227,9 +227,10 @@ impl Export {
                     row.word(Addr(call_site)).found(rule == Rule::EnterFound)
                 })
             }
-            Rule::Exit => {
+            Rule::Exit | Rule::ExitLeft => {
                 let function = item.and_then(|item| self.function(item, sink));
-                Some(sink.row(RowKind::Exit).function(function))
+                let row = sink.row(RowKind::Exit).function(function);
+                Some(row.left(rule == Rule::ExitLeft))
             }
             Rule::Called => item.and_then(|item| self.function(item, sink)).map(|it| {
                 let caller = numbers.unsigned(CALLER).filter(|caller| *caller != 0);

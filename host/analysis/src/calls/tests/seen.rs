@@ -213,3 +213,25 @@ fn a_thread_that_may_run_unseen_has_bounds() {
     );
     assert_eq!(found, [(Some(B), 3, 3), (Some(A), 10, 20)]);
 }
+
+#[test]
+fn calls_that_a_jump_left_have_not_returned() {
+    let mut trace = Trace::new();
+    trace.enter(0, A).enter(10, B).enter(20, B).enter(30, C);
+    let left = |time| {
+        let row = Row::new(RowKind::Exit, Time(time), StreamId(0));
+        row.function(Some(B)).left(true)
+    };
+    push_row(&mut trace, left(40));
+    push_row(&mut trace, left(40));
+    trace.exit(50, A);
+    let printed = trace.finish();
+    let expected = [
+        "0 C0 30-40 10/10 unwound",
+        "0 B0 20-40 20/10 unwound",
+        "0 B0 10-40 30/10 unwound",
+        "0 A0 0-50 50/20",
+    ];
+    let printed: Vec<_> = printed.iter().map(|line| line.replace("  ", " ")).collect();
+    assert_eq!(printed, expected);
+}

@@ -479,10 +479,12 @@ impl At<'_> {
                     row.function(Some(function)).word(site).found(found)
                 });
             }
-            Step::Exit { function, .. } => {
+            Step::Exit {
+                function, is_left, ..
+            } => {
                 let function = Some(FunctionId(function));
                 self.row(RowKind::Exit, |row| {
-                    let mut row = row.function(function);
+                    let mut row = row.function(function).left(is_left);
                     row.named = true;
                     row
                 });
