@@ -281,6 +281,9 @@ fn environment(
     if is_each(|stream| stream.marks_missing_exits) {
         facts.push(("kymo_tells_missing", "1".to_owned()));
     }
+    if is_each(|stream| stream.is_silent_behind) {
+        facts.push(("kymo_silent_behind", "1".to_owned()));
+    }
     if let Some(origin) = origin(info) {
         facts.push(("kymo_origin_ns", origin.to_string()));
     }

@@ -135,6 +135,7 @@ impl CoreSightSource {
                 trace_id: Some(unit.id),
                 // Calls that a loss may have ended are tracked: each has its exit.
                 marks_missing_exits: true,
+                is_silent_behind: true,
                 ..StreamInfo::default()
             });
             readers.push(Reader {
