@@ -7,7 +7,7 @@
 mod concurrent;
 mod times;
 
-pub use concurrent::concurrent;
+pub use concurrent::{concurrent, contexts};
 pub use times::within;
 
 use std::collections::BTreeSet;

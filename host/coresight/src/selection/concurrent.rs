@@ -50,6 +50,25 @@ pub fn concurrent(buffers: &[Buffer], traces: &[Vec<Part>]) -> BTreeSet<u32> {
     several.map(|(id, _)| id).collect()
 }
 
+/// Context IDs in the trace of a buffer's source, given by its index; with 0, which is no thread's ID under a kernel.
+pub fn contexts(buffer: &Buffer, source: usize) -> BTreeSet<u32> {
+    let Some(protocol) = buffer.sources.get(source).map(|it| it.protocol) else {
+        return BTreeSet::new();
+    };
+    let streams = buffer.streams().filter(|(known, _)| *known == source);
+    let packets = streams.flat_map(|(_, stream)| {
+        stream.segments().flat_map(move |segment| {
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            PacketDecoder::new(&protocol, bytes, segment.start)
+        })
+    });
+    let ids = packets.filter_map(|packet| match Mark::of(&protocol, &packet)? {
+        Mark::Context(id) => Some(id),
+        _ => None,
+    });
+    ids.collect()
+}
+
 /// Execution of one context between two timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
