@@ -98,7 +98,7 @@ fn symbols(
     path: &Path,
     options: &OpenOptions,
     buffers: &[Buffer],
-    is_of_processes: bool,
+    missing: Option<&[perf::Missing]>,
 ) -> Result<(GivenSymbols, Vec<Remark>), OpenError> {
     let debug = debug_directories(
         path,
@@ -106,7 +106,7 @@ fn symbols(
         options.symfs.as_deref(),
         options.buildid_dir.as_deref(),
     );
-    GivenSymbols::open(&options.symbols, buffers, is_of_processes, &debug).map_err(|error| {
+    GivenSymbols::open(&options.symbols, buffers, missing, &debug).map_err(|error| {
         OpenError::HardwareTrace {
             path: error.path().to_owned(),
             message: error.to_string(),
@@ -118,7 +118,7 @@ fn symbols(
 pub(super) fn raw(path: &Path, options: &OpenOptions) -> Result<Input, OpenError> {
     only_of_perf(path, options)?;
     let buffers = open_raw(path, &options.trace).map_err(|error| refused(path, error))?;
-    let given = symbols(path, options, &buffers, false)?;
+    let given = symbols(path, options, &buffers, None)?;
     Ok(Input::of(buffers, (None, given), None, Vec::new()))
 }
 
@@ -127,7 +127,7 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
     only_of_perf(path, options)?;
     let found = open_snapshot(path, &options.trace).map_err(|error| refused(path, error));
     let (buffers, missing) = found?;
-    let given = symbols(path, options, &buffers, false)?;
+    let given = symbols(path, options, &buffers, None)?;
     let mut input = Input::of(buffers, (None, given), None, Vec::new());
     input
         .remarks
@@ -151,11 +151,12 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         symfs: options.symfs.clone(),
         kernel: options.kernel.clone(),
         cache: options.buildid_dir.clone(),
+        programs: options.symbols.clone(),
     };
     places.check().map_err(|error| refused(path, error))?;
     let mut files = perf::Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
-    let given = symbols(path, options, &recording.buffers, true)?;
+    let given = symbols(path, options, &recording.buffers, Some(&missing))?;
     let symbols = (files.kernel_symbols(), given);
     let threads = std::mem::take(&mut recording.threads);
     let processes: HashMap<u32, u32> = threads
