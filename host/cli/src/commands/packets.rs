@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut findings = Findings::of(&opened, context);
     for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
-            writeln!(context.out().0, "Buffer {}", buffer.name)?;
+            context.heading(format_args!("Buffer {}", buffer.name))?;
         }
         let chosen = (selection, &addresses);
         let doubts = list(args, (&opened, buffer), chosen, &mut programs, context)?;

@@ -100,17 +100,6 @@ fn core(context: u32, times: std::ops::Range<u64>) -> Trace {
     trace.run(context, HERE).time(times.end)
 }
 
-fn threads(input: &Path) -> Vec<(String, u64)> {
-    let (rows, _) = printed(0, &["report", "--by", "thread", "--format", "json"], input);
-    let rows = rows.lines().map(|line| {
-        let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        let name = row["name"].as_str().or(row["thread_name"].as_str());
-        let run = row["run_ticks"].as_u64().unwrap_or_default();
-        (name.unwrap_or_default().to_owned(), run)
-    });
-    rows.collect()
-}
-
 const AT_ONCE: &str = "executes on several CPUs at once";
 
 #[test]
@@ -128,7 +117,7 @@ fn a_context_of_several_cores_at_once_is_a_thread_of_each() {
         };
         // Both cores execute all the time.
         let sum: u64 = rows.lines().map(own).sum();
-        assert!((3900..=4000).contains(&sum), "{sum}: {rows}");
+        assert!((3990..=4010).contains(&sum), "{sum}: {rows}");
         let (calls, _) = printed(0, &["calls"], &input);
         for cpu in 0..2 {
             let name = format!("thread {context}, cpu {cpu}");
@@ -164,7 +153,6 @@ fn a_run_is_at_most_what_was_traced() {
     };
     assert!(run("7") <= 2000, "{text}");
     assert!((7900..=8000).contains(&run("8")), "{text}");
-    let _ = threads(&input);
 }
 
 #[test]
@@ -219,5 +207,10 @@ fn code_under_context_0_is_followed() {
         &["hotspots", "--format", "json", "--symfs", &symfs],
         &input,
     );
-    assert!(rows.contains("\"instructions\":6"), "{rows} {notes}");
+    let executed = |line: &str| {
+        let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        row["instructions"].as_u64().expect("a number")
+    };
+    let sum: u64 = rows.lines().map(executed).sum();
+    assert_eq!(sum, 6, "{rows} {notes}");
 }
