@@ -53,8 +53,10 @@ impl Stack {
                 if !crosses && index + 1 < self.frames.len() {
                     self.suspend(index, shared);
                 }
-                let returned = if crosses { usize::MAX } else { index + 1 };
-                self.unwind_from(index, returned, out);
+                // A handler that returns to the interrupted address has returned with all that it called.
+                let is_past = is_function && !crosses;
+                let left = if is_past { index + 1 } else { usize::MAX };
+                self.unwind_from(index, left, out);
                 self.confirm();
                 return true;
             }
