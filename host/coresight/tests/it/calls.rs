@@ -97,7 +97,8 @@ const ON: Element = Element::TraceOn {
 };
 
 /// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` finds execution in it, `~1` resumes it, `<1`
-/// exits it, `<1+2` with two others, `/1` leaves it by a jump past it, `!14` and `.14` begin and end an exception, `@5` switches to a thread.
+/// exits it, `<1+2` with two others, `/1` leaves it by a jump past it, `!14` and `.14` begin and end an exception, `@5`
+/// switches to a thread.
 fn steps(elements: &[Element]) -> (String, u64) {
     let mut words = Vec::new();
     let mut stacks = Stacks::new(false);

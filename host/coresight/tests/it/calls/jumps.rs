@@ -141,7 +141,7 @@ fn a_siglongjmp_leaves_the_handler_and_what_it_cut_into() {
                 run(0x200, 0x210, Leave::Return),
                 run(0x124, 0x128, Leave::Next),
             ],
-            "@7 ?1 >2 !14 on .14 >4 >5 <4+1 <2 >2 <2",
+            "@7 ?1 >2 !14 on .14 >4 >5 /4+1 /2 >2 <2",
         );
     }
 }
