@@ -53,10 +53,7 @@ impl Stack {
                 if !crosses && index + 1 < self.frames.len() {
                     self.suspend(index, shared);
                 }
-                // A handler that returns to the interrupted address has returned with all that it called.
-                let is_past = is_function && !crosses;
-                let left = if is_past { index + 1 } else { usize::MAX };
-                self.unwind_from(index, left, out);
+                self.unwind(index, out);
                 self.confirm();
                 return true;
             }
@@ -80,9 +77,10 @@ impl Stack {
         self.unwind_from(bottom, usize::MAX, out);
     }
 
-    /// Closes all frames above one, into which a jump has led. If it has gone past frames, none of them has returned.
+    /// Closes all frames above one, into which a jump has led. If it has gone past frames, none of them has returned;
+    /// of those that were open in a loss, this is not known.
     pub(super) fn leave_above(&mut self, index: usize, out: &mut impl FnMut(Step)) {
-        let is_past = self.frames.len() > index + 2;
+        let is_past = self.doubtful <= index + 1 && self.frames.len() > index + 2;
         let left = if is_past { index + 1 } else { usize::MAX };
         self.unwind_from(index + 1, left, out);
     }

@@ -107,7 +107,7 @@ fn what_a_longjmp_left_does_not_go_on() {
             run(0x210, 0x220, Leave::Return),
             run(0x120, 0x130, Leave::Next),
         ],
-        "?1 >2 >3 >6 /2+2 >2 >3 <3 <2",
+        "?1 >2 >3 >6 <2+2 >2 >3 <3 <2",
     );
 }
 
