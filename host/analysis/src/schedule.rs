@@ -191,10 +191,13 @@ impl Schedule {
                 self.look_at(machine, cut);
             }
         }
-        for ((machine, _), processor) in &mut self.processors {
+        for ((machine, cpu), processor) in &mut self.processors {
             let Some((begin, end)) = self.spans.get(machine).copied() else {
                 continue;
             };
+            if let Some(known) = known_until(info, (*machine, *cpu)).filter(|it| *it < end) {
+                processor.end_at(known.max(begin), self.window, &mut self.interrupts);
+            }
             let before = processor
                 .first
                 .and_then(|first| first.min(end).since(begin));
@@ -470,6 +473,16 @@ impl Schedule {
             processor.lose(self.window, &mut self.interrupts, &mut self.threads);
         }
     }
+}
+
+/// When the trace of a processor ends, if nothing is known of what runs there later.
+fn known_until(info: &TraceInfo, (machine, cpu): Place) -> Option<Time> {
+    let streams = info.streams.iter();
+    let of_cpu = streams.filter(|it| it.machine == machine && it.cpu == Some(cpu));
+    let ends = of_cpu.map(|it| it.end.filter(|_| it.is_silent_behind));
+    // Later events of another stream show what runs.
+    let last = ends.max_by_key(|end| end.unwrap_or(Time(i64::MAX)));
+    last.flatten()
 }
 
 /// Whether a thread may have several processors at a time: some sources have one idle thread for all, Linux's with the

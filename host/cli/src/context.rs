@@ -111,6 +111,17 @@ impl Context {
         self.out.is_used
     }
 
+    /// Writes a heading to stdout, which is no output by itself.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn heading(&mut self, text: impl Display) -> io::Result<()> {
+        let is_used = self.out.is_used;
+        writeln!(self.out().0, "{text}")?;
+        self.out.is_used = is_used;
+        Ok(())
+    }
+
     /// Flushes stdout. [`main`](crate::main) does this at the end; a subcommand that waits in between does it before.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()

@@ -390,15 +390,26 @@ pub fn check_bounds(filter: &Filter) -> Result<(), Report> {
         }
         _ => return Ok(()),
     };
+    check_order(begin, end, unit::in_words)
+}
+
+/// Refuses a begin behind the end; `in_words` formats how far.
+///
+/// # Errors
+/// If it is.
+pub fn check_order(
+    begin: Time,
+    end: Time,
+    in_words: impl FnOnce(Duration) -> String,
+) -> Result<(), Report> {
     if begin <= end {
         return Ok(());
     }
-    let later = Duration(begin.0.abs_diff(end.0));
-    Err(Report::new(format_args!(
-        "--begin is {} later than --end",
-        unit::in_words(later)
-    ))
-    .help("both are times of the trace; --end is no duration"))
+    let later = in_words(Duration(begin.0.abs_diff(end.0)));
+    Err(
+        Report::new(format_args!("--begin is {later} later than --end"))
+            .help("both are times of the trace; --end is no duration"),
+    )
 }
 
 /// The selected part of a trace.

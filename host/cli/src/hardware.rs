@@ -149,8 +149,9 @@ impl BinaryArgs {
         Ok(())
     }
 
-    fn places(&self) -> perf::Places {
+    fn places(&self, programs: &[PathBuf]) -> perf::Places {
         perf::Places {
+            programs: programs.to_vec(),
             symfs: self.symfs.clone(),
             kernel: self.vmlinux.clone(),
             cache: self.buildid_dir.clone(),
@@ -243,7 +244,8 @@ pub fn open(
         binaries.symfs.as_deref(),
         binaries.buildid_dir.as_deref(),
     );
-    let given = GivenSymbols::open(&files, &opened.buffers, opened.is_of_processes, &debug);
+    let missing = opened.is_of_processes.then_some(&*opened.missing);
+    let given = GivenSymbols::open(&files, &opened.buffers, missing, &debug);
     let (given, unfit) = given.map_err(|error| crate::input::symbols::unreadable(&error))?;
     opened.given = given;
     opened.remarks.extend(unfit);
@@ -317,7 +319,7 @@ fn open_without_symbols(
         }
     })?;
     binaries.check(Some(true))?;
-    let places = binaries.places();
+    let places = binaries.places(programs);
     places.check().map_err(|error| Report::caused_by(&error))?;
     let mut files = Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));

@@ -43,7 +43,7 @@ mod tasks;
 pub use edges::Edges;
 pub use step::{Arrival, Cut, Edge, Entered, Lost, Place, Program, Step};
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use stack::{Shared, Stack};
 use tasks::Tasks;
@@ -61,6 +61,8 @@ impl<F: FnMut(u32, u64) -> u32> Functions for F {}
 pub struct Stacks {
     /// Whether thread numbers mean the same threads in all sources.
     moves: bool,
+    /// Numbers that are those of a thread of each source.
+    concurrent: BTreeSet<u32>,
     stacks: Vec<Stack>,
     /// Index in `stacks`, by thread and, for threads that do not move, by source.
     places: HashMap<(u32, Option<usize>), usize>,
@@ -81,6 +83,7 @@ impl Stacks {
     pub fn new(moves: bool) -> Self {
         Stacks {
             moves,
+            concurrent: BTreeSet::new(),
             stacks: Vec::new(),
             places: HashMap::new(),
             sources: Vec::new(),
@@ -89,6 +92,14 @@ impl Stacks {
             tasks: HashMap::new(),
             doubtful_switches: 0,
         }
+    }
+
+    /// Gives each source a thread of its own for these numbers, which [several executed at
+    /// once](crate::selection::concurrent).
+    #[must_use]
+    pub fn with_concurrent(mut self, numbers: BTreeSet<u32>) -> Self {
+        self.concurrent = numbers;
+        self
     }
 
     /// Makes exception returns switch between the stacks of tasks if no thread is known.
@@ -111,7 +122,7 @@ impl Stacks {
 
     /// Whether a thread can move from one source to another.
     pub fn moves(&self, thread: u32) -> bool {
-        self.moves && !matches!(thread, 0 | u32::MAX)
+        self.moves && !matches!(thread, 0 | u32::MAX) && !self.concurrent.contains(&thread)
     }
 
     /// Applies the next edge of a source. Function and code numbers must be the same for all sources.

@@ -128,6 +128,11 @@ fn code<'a>(file: &object::File<'a>) -> Vec<(u64, &'a [u8])> {
     code
 }
 
+/// Returns whether an ELF file has code, and not only the description of it, as a file of debug information.
+pub fn has_code(elf: &[u8]) -> bool {
+    object::File::parse(elf).is_ok_and(|file| !code(&file).is_empty())
+}
+
 impl Fit {
     /// Compares an ELF file with the images of all buffers. `None` if it is not an ELF file.
     pub fn of(elf: &[u8], buffers: &[Buffer]) -> Option<Self> {

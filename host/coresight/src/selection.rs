@@ -4,8 +4,10 @@
 //! [`Tracker`] follows both through the elements of one source. [`within`] converts a time window to instruction
 //! counts.
 
+mod concurrent;
 mod times;
 
+pub use concurrent::{concurrent, contexts};
 pub use times::within;
 
 use std::collections::BTreeSet;

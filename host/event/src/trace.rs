@@ -192,6 +192,8 @@ pub struct StreamInfo {
     /// Whether it reports every missing exit ([`Gap::MissingExit`](crate::Gap::MissingExit)), because its records have
     /// call depths: then a call that was open across a loss stays open until that gap or its exit.
     pub marks_missing_exits: bool,
+    /// Whether nothing is known of what its CPU runs behind its [end](Self::end): what records it was off.
+    pub is_silent_behind: bool,
     /// Whether its trace never records which thread has a CPU: then an event of one thread tells nothing about others,
     /// and all durations are those between a thread's own events.
     pub without_switches: bool,

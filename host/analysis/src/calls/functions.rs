@@ -130,7 +130,12 @@ impl Calls {
                     self.close(track, index + 1, time, unfinished, out);
                 }
                 let stated = Stated::of(row);
-                self.close_one(track, (time, stated), |_| How::Returned, out);
+                let is_left = row.is_left();
+                let how = |doubt| match is_left {
+                    true => unfinished(doubt),
+                    false => How::Returned,
+                };
+                self.close_one(track, (time, stated), how, out);
             }
             Match::Nothing => {
                 // The call began before the trace or in the last loss. It made all calls that were entered since and

@@ -347,6 +347,21 @@ impl End {
         (self.sure, self.sure_self) = (None, None);
     }
 
+    /// The upper bound of its self time, unless a clock is in doubt or its end was not seen. If no track was charged
+    /// with the time of a loss, all of its time may be its own except for callees that were seen before.
+    pub fn self_max(&self) -> Option<Duration> {
+        let seen = self.self_time?;
+        let bounds = (self.wall, self.sure, self.sure_self);
+        match bounds {
+            (Some(wall), Some(sure), Some(own))
+                if self.doubt.loss && self.duration.is_some_and(|it| it < wall) =>
+            {
+                Some(seen.max(wall - (sure - own)))
+            }
+            _ => Some(seen),
+        }
+    }
+
     /// Whether its times are certain.
     pub fn is_certain(&self) -> bool {
         (self.sure, self.sure_self) == (self.duration, self.self_time) && !self.doubt.any()

@@ -203,6 +203,25 @@ impl Processor {
         }
     }
 
+    /// Notes that nothing is known of it behind `at`: what ran up to there need not have run on.
+    pub(super) fn end_at(&mut self, at: Time, window: Window, interrupts: &mut Vec<RunTime>) {
+        self.go_on(at, window, interrupts);
+        self.charge(at, window, interrupts);
+        self.interrupts.clear();
+        match &mut self.running {
+            Running::Thread { until, .. } | Running::Unknown { until, .. } => {
+                until.get_or_insert(at);
+            }
+            Running::Nobody { .. } => {
+                self.running = Running::Unknown {
+                    named: Ok(None),
+                    time: Duration(0),
+                    until: Some(at),
+                };
+            }
+        }
+    }
+
     /// Marks the end of the running thread as unseen.
     pub(super) fn stay_open(&mut self) {
         if let Running::Thread { active, .. } = &mut self.running {

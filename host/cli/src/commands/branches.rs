@@ -98,7 +98,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
     }
     if !context.has_output() {
-        args.part.warn_if_nothing(Some(&args.code), context);
+        args.part
+            .remark_nothing(&opened, Some(&args.code), context)?;
     }
     findings.verdict()
 }

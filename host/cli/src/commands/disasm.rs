@@ -122,7 +122,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         findings.add(&doubts, &opened, (number, source), context);
     }
     if !context.has_output() {
-        args.part.warn_if_nothing(Some(&args.code), context);
+        args.part
+            .remark_nothing(&opened, Some(&args.code), context)?;
     }
     findings.verdict()
 }

@@ -60,7 +60,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut findings = Findings::of(&opened, context);
     for (number, (buffer, selection)) in opened.buffers.iter().zip(&selections).enumerate() {
         if opened.buffers.len() > 1 && args.format.format == Format::Text {
-            writeln!(context.out().0, "Buffer {}", buffer.name)?;
+            context.heading(format_args!("Buffer {}", buffer.name))?;
         }
         let doubts = list(
             args,
@@ -74,7 +74,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
     }
     if !context.has_output() {
-        args.part.warn_if_nothing(Some(&args.code), context);
+        args.part
+            .remark_nothing(&opened, Some(&args.code), context)?;
     }
     findings.verdict()
 }

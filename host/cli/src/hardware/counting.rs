@@ -60,7 +60,7 @@ pub fn count<'a>(
         }
     }
     if all.iter().all(|counted| counted.counts.instructions == 0) {
-        part.warn_if_nothing(None, context);
+        part.remark_nothing(opened, None, context)?;
     }
     remark_total(&all, opened.buffers.len(), context);
     Ok((all, findings))

@@ -9,15 +9,15 @@ use kymo_coresight::element::{Element, Last, Range};
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::memory::Scene;
-use kymo_coresight::selection::{Selection, has_threads, within};
-use kymo_event::Pattern;
+use kymo_coresight::selection::{Selection, contexts, has_threads, threads, within};
+use kymo_event::{Duration, Pattern, Time, TimeUnit};
 
 use super::counting::steps;
 use super::program::Programs;
 use super::{DecodeArgs, Opened};
 use crate::context::Context;
 use crate::diagnostic::Report;
-use crate::filter::{Given, given, nothing};
+use crate::filter::{Given, check_order, given, nothing};
 use crate::render::escape::escaped;
 
 /// Which sources of a hardware trace.
@@ -69,7 +69,7 @@ pub struct PartArgs {
 #[command(next_help_heading = "Which part of the trace")]
 pub struct CodeArgs {
     /// Only instructions at these addresses: START..END, END not included. Of a range of instructions that reaches beyond, the
-    /// part within is listed. Repeatable.
+    /// part within is listed. Repeatable. With --function, what either of them has.
     #[arg(long, visible_alias = "range", value_name = "ADDRESSES", value_parser = addresses)]
     pub address: Vec<ops::Range<u64>>,
 
@@ -181,8 +181,17 @@ impl SourceArgs {
 }
 
 impl PartArgs {
-    /// Warns if options selected nothing of the trace.
-    pub fn warn_if_nothing(&self, code: Option<&CodeArgs>, context: &Context) {
+    /// Warns that options selected nothing of the trace.
+    ///
+    /// # Errors
+    /// If one of them names a thread that the trace does not have.
+    pub fn remark_nothing(
+        &self,
+        opened: &Opened,
+        code: Option<&CodeArgs>,
+        context: &Context,
+    ) -> Result<(), Report> {
+        self.check_numbers(opened)?;
         let SourceArgs { id, buffer, cpu } = &self.sources;
         let mut given = vec![
             ("--id", !id.is_empty()),
@@ -202,6 +211,40 @@ impl PartArgs {
         if !given.is_empty() {
             let options = given.join(", ");
             context.warn(format_args!("nothing of the trace is left by {options}"));
+        }
+        Ok(())
+    }
+
+    /// Refuses numbers of threads that no source has.
+    fn check_numbers(&self, opened: &Opened) -> Result<(), Report> {
+        let wanted = self.thread.iter();
+        let mut wanted = wanted
+            .filter_map(|text| Some((text, number(text)?)))
+            .peekable();
+        if wanted.peek().is_none() {
+            return Ok(());
+        }
+        let buffers = opened.buffers.iter();
+        let traced: BTreeSet<u32> = buffers
+            .flat_map(|buffer| {
+                let sources = 0..buffer.sources.len();
+                sources.flat_map(|source| match opened.is_of_processes {
+                    true => threads(buffer, source),
+                    false => contexts(buffer, source),
+                })
+            })
+            .collect();
+        let is_known = |id: &u32| traced.contains(id) || opened.threads.contains_key(id);
+        match wanted.find(|(_, id)| !is_known(id)) {
+            None => Ok(()),
+            Some((missing, _)) => {
+                let known = traced.iter().chain(opened.threads.keys());
+                let known = known.map(|id| match opened.is_of_processes {
+                    true => opened.thread_label(Some(*id)),
+                    false => format!("thread {id}"),
+                });
+                Err(nothing("thread", missing, "threads", known))
+            }
         }
     }
 
@@ -273,6 +316,13 @@ impl PartArgs {
             time.transpose()
         };
         let window = (time(&self.begin, "--begin")?, time(&self.end, "--end")?);
+        if let (Some(begin), Some(end)) = window {
+            let later = |by: Duration| match clock.0 {
+                Some(_) => by.with_unit(),
+                None => format!("{} {}", by.0, TimeUnit::Ticks.suffix()),
+            };
+            check_order(Time(begin), Time(end), later)?;
+        }
         for parts in &traces {
             let chosen = within(&opened.buffers, parts, decode.options(), clock, window);
             for (part, chosen) in parts.iter().zip(chosen) {
@@ -292,7 +342,12 @@ impl PartArgs {
             let all = (0..buffer.sources.len()).filter(|source| self.sources.has(buffer, *source));
             all.map(move |source| (buffer, source))
         });
-        if sources.any(|(buffer, source)| has_threads(buffer, source)) {
+        let is_known = |(buffer, source): (&Buffer, usize)| match opened.is_of_processes {
+            true => has_threads(buffer, source),
+            // Bare-metal code may have 0 as the only one.
+            false => !contexts(buffer, source).is_empty(),
+        };
+        if sources.any(is_known) {
             return Ok(());
         }
         let option = match self.process.is_empty() {

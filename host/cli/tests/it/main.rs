@@ -11,6 +11,7 @@ mod fixtures;
 mod ftrace_by_wall;
 mod ftrace_text;
 mod hardware_calls;
+mod hardware_cores;
 mod hardware_debug_files;
 mod hardware_inputs;
 mod hardware_interrupted;

@@ -24,6 +24,7 @@ impl Stack {
         out(Step::Exit {
             function,
             unwound: 0,
+            is_left: false,
         });
         Some(frame)
     }
@@ -73,17 +74,30 @@ impl Stack {
 
     /// Closes all frames from `bottom` on.
     pub(super) fn unwind(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
+        self.unwind_from(bottom, usize::MAX, out);
+    }
+
+    /// Closes all frames above one, into which a jump has led. If it has gone past frames, none of them has returned;
+    /// of those that were open in a loss, this is not known.
+    pub(super) fn leave_above(&mut self, index: usize, out: &mut impl FnMut(Step)) {
+        let is_past = self.doubtful <= index + 1 && self.frames.len() > index + 2;
+        let left = if is_past { index + 1 } else { usize::MAX };
+        self.unwind_from(index + 1, left, out);
+    }
+
+    /// Closes all frames from `bottom` on. Those from `left` on have not returned.
+    fn unwind_from(&mut self, bottom: usize, left: usize, out: &mut impl FnMut(Step)) {
         self.hidden.clear();
         let doubtful = self.doubtful;
         self.doubtful = doubtful.min(bottom);
         // The frames open before a pause or loss did not call the functions found after it.
         if bottom < doubtful {
-            self.close(doubtful, out);
+            self.close(doubtful, left, out);
         }
-        self.close(bottom, out);
+        self.close(bottom, left, out);
     }
 
-    fn close(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
+    fn close(&mut self, bottom: usize, left: usize, out: &mut impl FnMut(Step)) {
         while self.frames.len() > bottom {
             // A run of functions above an exception, or above the bottom.
             let first = self.frames[bottom..]
@@ -96,12 +110,14 @@ impl Stack {
             }) = self.frames.get(first).copied()
             {
                 let mut unwound = 0;
-                for frame in self.frames.drain(first..).rev() {
+                let frames = self.frames.drain(first..).enumerate().rev();
+                for (index, frame) in frames {
                     // One exit closes all frames above it; a recursive function needs one exit for each of its frames.
                     if frame.kind == Kind::Function(last) {
                         out(Step::Exit {
                             function: last,
                             unwound,
+                            is_left: first + index >= left,
                         });
                         unwound = 0;
                     } else {

@@ -347,7 +347,10 @@ impl Stack {
             }
         }
         if let Some(index) = found {
-            self.unwind(index + 1, out);
+            match arrived {
+                Route::Elsewhere => self.unwind(index + 1, out),
+                Route::Returned | Route::Jumped => self.leave_above(index, out),
+            }
             return self.confirm();
         }
         let mut return_address = None;

@@ -143,6 +143,8 @@ pub enum Step {
         function: u32,
         /// Number of its callees that end with it, without a return of their own.
         unwound: u32,
+        /// Whether it has not returned either: a jump went past it, to a function further out.
+        is_left: bool,
     },
     /// An exception is taken, or the program requested it.
     Exception {

@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{Mapping, Recording};
 use crate::Error;
+use crate::fit::has_code;
 use crate::memory::{Bytes, Image, build_id, elf_kind, other_machine};
 use crate::remarks::Remark;
 
@@ -57,6 +58,8 @@ pub struct Places {
     pub kernel: Option<PathBuf>,
     /// perf's cache of files by build ID. Defaults to `~/.debug`.
     pub cache: Option<PathBuf>,
+    /// Files that are also used for mappings with their build IDs.
+    pub programs: Vec<PathBuf>,
 }
 
 impl Places {
@@ -84,6 +87,8 @@ pub struct Files {
     roots: Vec<PathBuf>,
     caches: Vec<PathBuf>,
     kernel: Option<PathBuf>,
+    /// Files that are used by their build IDs.
+    programs: Vec<PathBuf>,
     /// Directory with `kcore` and `kallsyms`, which perf puts beside the records.
     kcore: Option<PathBuf>,
     release: Option<String>,
@@ -91,6 +96,8 @@ pub struct Files {
     raw: BTreeSet<String>,
     /// Recorded paths of files with a recorded build ID whose file as found has none.
     unchecked: BTreeSet<String>,
+    /// Recorded paths of ELF files that end before their headers say.
+    cut: BTreeSet<String>,
     /// Results of earlier searches.
     known: HashMap<(String, Vec<u8>), Result<Bytes, NotFound>>,
     /// Segments of a copy of the kernel's memory.
@@ -136,6 +143,7 @@ impl Files {
         Files::below(roots)
             .with_caches(caches)
             .with_kernel(places.kernel.clone())
+            .with_programs(places.programs.clone())
             .with_kcore(path.is_dir().then(|| path.join("kcore_dir")))
             .with_release(recording.release.clone())
     }
@@ -151,6 +159,13 @@ impl Files {
     #[must_use]
     pub fn with_kernel(mut self, kernel: Option<PathBuf>) -> Self {
         self.kernel = kernel;
+        self
+    }
+
+    /// Also uses these files, for mappings with their build IDs.
+    #[must_use]
+    pub fn with_programs(mut self, programs: Vec<PathBuf>) -> Self {
+        self.programs = programs;
         self
     }
 
@@ -202,6 +217,7 @@ impl Files {
             let named = name.and_then(|name| self.named(Path::new(name), &mapping.build_id));
             named.ok_or(why)
         });
+        let found = found.or_else(|why| self.given(&mapping.build_id).ok_or(why));
         let found = self.checked(mapping, found);
         // Android maps libraries from the application archives (zip).
         if let Ok(file) = &found
@@ -217,7 +233,9 @@ impl Files {
     /// Notes a file that was found without a build ID although one was recorded.
     fn checked(&mut self, mapping: &Mapping, found: Found) -> Found {
         let is_recorded = mapping.build_id.iter().any(|byte| *byte != 0);
-        if is_recorded && found.as_ref().is_ok_and(|file| build_id(file).is_none()) {
+        if found.as_ref().is_ok_and(|file| is_cut(file)) {
+            self.cut.insert(mapping.path.clone());
+        } else if is_recorded && found.as_ref().is_ok_and(|file| build_id(file).is_none()) {
             self.unchecked.insert(mapping.path.clone());
         }
         found
@@ -226,6 +244,14 @@ impl Files {
     /// Remarks on the files that were found.
     pub fn remarks(&self) -> Vec<Remark> {
         let mut remarks = self.remarks_of_raw();
+        let cut = self.cut.iter().map(|path| {
+            let text = format!(
+                "the file of {path} is cut or damaged: its headers name bytes that it does not have; its build ID and symbols are \
+                 not known"
+            );
+            Remark::warning("", text)
+        });
+        remarks.extend(cut);
         let mut unchecked = self.unchecked.iter();
         if let Some(first) = unchecked.next() {
             let text = match unchecked.count() {
@@ -266,6 +292,18 @@ impl Files {
         places
     }
 
+    /// Given file with this build ID and code. Files of debug information have the ID alone.
+    fn given(&self, recorded: &[u8]) -> Option<Bytes> {
+        if recorded.iter().all(|byte| *byte == 0) {
+            return None;
+        }
+        let mut files = self.programs.iter().filter_map(|path| read(path).ok());
+        files.find(|file| {
+            let found = build_id(file);
+            found.is_some_and(|found| !is_other(recorded, &found)) && has_code(file)
+        })
+    }
+
     /// File with this name and build, whatever its recorded directory: users copy binaries of a board beside the
     /// recording.
     fn named(&self, name: &Path, recorded: &[u8]) -> Option<Bytes> {
@@ -300,6 +338,11 @@ impl Files {
         }
         places
     }
+}
+
+/// Whether an ELF file ends before its headers say.
+fn is_cut(file: &[u8]) -> bool {
+    elf_kind(file).is_some() && object::File::parse(file).is_err()
 }
 
 /// Recorded path as a relative path. `None` if it leads out of the directory, or names no file.

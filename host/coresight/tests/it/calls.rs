@@ -97,7 +97,8 @@ const ON: Element = Element::TraceOn {
 };
 
 /// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` finds execution in it, `~1` resumes it, `<1`
-/// exits it, `<1+2` with two others, `!14` and `.14` begin and end an exception, `@5` switches to a thread.
+/// exits it, `<1+2` with two others, `/1` leaves it by a jump past it, `!14` and `.14` begin and end an exception, `@5`
+/// switches to a thread.
 fn steps(elements: &[Element]) -> (String, u64) {
     let mut words = Vec::new();
     let mut stacks = Stacks::new(false);
@@ -136,9 +137,15 @@ fn word(step: Step) -> String {
         },
         Step::Exit {
             function,
-            unwound: 0,
-        } => format!("<{function:x}"),
-        Step::Exit { function, unwound } => format!("<{function:x}+{unwound}"),
+            unwound,
+            is_left,
+        } => {
+            let end = if is_left { "/" } else { "<" };
+            match unwound {
+                0 => format!("{end}{function:x}"),
+                _ => format!("{end}{function:x}+{unwound}"),
+            }
+        }
         Step::Exception { number } => format!("!{number}"),
         Step::ExceptionEnd { number } => format!(".{number}"),
         Step::Thread { thread } => format!("@{thread}"),

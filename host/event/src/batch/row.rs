@@ -50,6 +50,9 @@ impl RowKind {
 /// Marks an unknown number.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// The word of an exit whose call was [left](Row::left).
+const LEFT: u64 = u64::MAX;
+
 /// One event of a [`Batch`](crate::Batch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -168,6 +171,23 @@ impl Row {
     #[inline]
     pub const fn is_untimed(&self) -> bool {
         matches!((self.kind, self.word), (RowKind::Exit, 0)) && self.is_whole
+    }
+
+    /// For an exit: sets whether its call did not return but was left at this time, by a `longjmp` or an exception to
+    /// a function further out.
+    #[inline]
+    #[must_use]
+    pub const fn left(mut self, left: bool) -> Self {
+        if left {
+            (self.word, self.is_whole) = (LEFT, false);
+        }
+        self
+    }
+
+    /// Whether it is the exit of a call that was [left](Self::left).
+    #[inline]
+    pub const fn is_left(&self) -> bool {
+        matches!((self.kind, self.word), (RowKind::Exit, LEFT)) && !self.is_whole
     }
 
     /// For an entry: sets whether the call was already open at this time; the trace does not tell when it began.
@@ -302,6 +322,7 @@ impl Row {
     #[inline]
     pub const fn self_time(&self) -> Option<Duration> {
         match (self.kind, self.word) {
+            (RowKind::Exit, LEFT) => None,
             (RowKind::Exit | RowKind::Rare, 1..) if !self.is_whole => Some(Duration(self.word - 1)),
             _ => None,
         }
@@ -354,7 +375,7 @@ impl Row {
     /// For an exit whose source states a duration: converts it to another unit.
     #[must_use]
     pub fn rescaled(mut self, scale: impl Fn(Duration) -> Duration) -> Self {
-        if self.kind == RowKind::Exit && self.word > 0 {
+        if self.kind == RowKind::Exit && self.word > 0 && !self.is_left() {
             self.word = scale(Duration(self.word - 1)).0.saturating_add(1);
         }
         self

@@ -227,9 +227,10 @@ impl Export {
                     row.word(Addr(call_site)).found(rule == Rule::EnterFound)
                 })
             }
-            Rule::Exit => {
+            Rule::Exit | Rule::ExitLeft => {
                 let function = item.and_then(|item| self.function(item, sink));
-                Some(sink.row(RowKind::Exit).function(function))
+                let row = sink.row(RowKind::Exit).function(function);
+                Some(row.left(rule == Rule::ExitLeft))
             }
             Rule::Called => item.and_then(|item| self.function(item, sink)).map(|it| {
                 let caller = numbers.unsigned(CALLER).filter(|caller| *caller != 0);
@@ -524,6 +525,7 @@ impl Export {
         }
         let whole_calls = env_text(metadata, "kymo_whole_calls").is_some();
         let marks_missing_exits = env_text(metadata, "kymo_tells_missing").is_some();
+        let is_silent_behind = env_text(metadata, "kymo_silent_behind").is_some();
         let identities = &mut info.identities;
         // A thread of a process has a stream of calls and one of items, which belong together.
         let has_threads = trace.stream_names().any(|file| file.starts_with("thread-"));
@@ -533,6 +535,7 @@ impl Export {
         for (stream, file) in streams.zip(trace.stream_names()) {
             stream.whole_calls = whole_calls;
             stream.marks_missing_exits = marks_missing_exits;
+            stream.is_silent_behind = is_silent_behind;
             // Errors are reported when the streams are opened.
             let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
                 continue;

@@ -213,3 +213,51 @@ fn a_thread_that_may_run_unseen_has_bounds() {
     );
     assert_eq!(found, [(Some(B), 3, 3), (Some(A), 10, 20)]);
 }
+
+#[test]
+fn the_self_time_over_a_loss_has_an_upper_bound() {
+    let mut trace = Trace::new();
+    trace.enter(0, A).enter(10, B).exit(30, B).gap(40);
+    // What ran from 40 to 100 is not known.
+    let row = |kind, time, function: FunctionId| {
+        Row::new(kind, Time(time), StreamId(0)).function(Some(function))
+    };
+    push_row(&mut trace, row(RowKind::Enter, 100, C));
+    push_row(&mut trace, row(RowKind::Exit, 120, C));
+    let mut bounds = Vec::new();
+    let exit = row(RowKind::Exit, 130, A).at(Some(Cpu(0)), Some(ThreadId(1)));
+    let event = EventRef {
+        row: &exit,
+        event: None,
+    };
+    trace.calls.push(event, &mut |step| {
+        if let Step::End(end) = step {
+            bounds.push((end.sure_self, end.self_max()));
+        }
+    });
+    // All but the 20 of B, which was seen before the loss.
+    let of_a = (Some(Duration(20)), Some(Duration(110)));
+    assert_eq!(bounds, [of_a]);
+}
+
+#[test]
+fn calls_that_a_jump_left_have_not_returned() {
+    let mut trace = Trace::new();
+    trace.enter(0, A).enter(10, B).enter(20, B).enter(30, C);
+    let left = |time| {
+        let row = Row::new(RowKind::Exit, Time(time), StreamId(0));
+        row.function(Some(B)).left(true)
+    };
+    push_row(&mut trace, left(40));
+    push_row(&mut trace, left(40));
+    trace.exit(50, A);
+    let printed = trace.finish();
+    let expected = [
+        "0 C0 30-40 10/10 unwound",
+        "0 B0 20-40 20/10 unwound",
+        "0 B0 10-40 30/10 unwound",
+        "0 A0 0-50 50/20",
+    ];
+    let printed: Vec<_> = printed.iter().map(|line| line.replace("  ", " ")).collect();
+    assert_eq!(printed, expected);
+}

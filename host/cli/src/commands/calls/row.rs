@@ -187,7 +187,7 @@ impl<'a> Writer<'a> {
         let part = end.clipped || matches!(end.how, How::Open | How::RecordingOff);
         let doubt = end.doubt.any() || matches!(end.how, How::Repaired(_));
         // Time in which events were lost may belong to calls that are not in the trace.
-        let unsure = end.sure_self != end.self_time;
+        let unsure = end.sure_self != end.self_max();
         for (duration, at_least, mark) in [
             (end.duration, part, if doubt { '?' } else { ' ' }),
             (end.sure_self, part || unsure, ' '),
@@ -241,7 +241,7 @@ impl<'a> Writer<'a> {
             .member("begin_ns", end.began())
             .member("duration_ns", end.duration)
             .member("self_ns", end.sure_self)
-            .member("self_max_ns", end.self_time)
+            .member("self_max_ns", end.self_max())
             .member("depth", end.depth)
             .member(
                 "caller",

@@ -275,6 +275,8 @@ impl Memory {
             .thread
             .or(moment.thread)
             .or_else(|| recorded.protocol.thread_of(&moment.context));
+        // The idle task runs no user code: the kernel writes no context IDs.
+        let thread = thread.filter(|it| *it != 0 || moment.context.level != Some(0));
         let thread = thread.or_else(|| {
             let until = if time.is_some() { begin } else { end };
             let thread = history.running(recorded.cpu?, begin, until, Ran::Any)?;

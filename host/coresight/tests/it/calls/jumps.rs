@@ -19,7 +19,23 @@ fn a_longjmp_leaves_what_is_above() {
             run(0x600, 0x610, Leave::IndirectJump),
             run(0x110, 0x130, Leave::Return),
         ],
-        "?1 >5 <5 >2 >3 >6 <2+2",
+        "?1 >5 <5 >2 >3 >6 /2+2",
+    );
+}
+
+#[test]
+fn no_frame_of_a_recursion_that_a_longjmp_leaves_has_returned() {
+    // 1 calls 2, which calls itself twice, and then longjmp (6).
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x200, 0x220, Leave::Call),
+            run(0x600, 0x610, Leave::IndirectJump),
+            run(0x120, 0x130, Leave::Return),
+        ],
+        "?1 >2 >2 >2 >6 /2+1 /2 /2",
     );
 }
 
@@ -125,7 +141,7 @@ fn a_siglongjmp_leaves_the_handler_and_what_it_cut_into() {
                 run(0x200, 0x210, Leave::Return),
                 run(0x124, 0x128, Leave::Next),
             ],
-            "@7 ?1 >2 !14 on .14 >4 >5 <4+1 <2 >2 <2",
+            "@7 ?1 >2 !14 on .14 >4 >5 /4+1 /2 >2 <2",
         );
     }
 }

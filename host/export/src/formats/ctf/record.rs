@@ -132,6 +132,7 @@ impl<'e> Record<'e> {
                 Some(function) => {
                     let function = numbers.function(identities, *function).into();
                     match row.wall() {
+                        _ if row.is_left() => set(Class::ExitLeft, &[function, 1u64.into()]),
                         Some(wall) => set(Class::ExitStated, &[function, wall.0.into()]),
                         None => set(Class::Exit, &[function]),
                     }

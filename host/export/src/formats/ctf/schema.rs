@@ -96,11 +96,13 @@ pub(super) enum Class {
     LastTime,
     /// `function`: it was observed running, after a gap.
     Runs,
+    /// An exit of a call that did not return.
+    ExitLeft,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -133,6 +135,7 @@ impl Class {
         Self::SwitchedOutUnseen,
         Self::LastTime,
         Self::Runs,
+        Self::ExitLeft,
     ];
 
     /// Its index among the classes of a stream, which is also its number in the file.
@@ -144,7 +147,7 @@ impl Class {
     const fn name(self) -> &'static str {
         match self {
             Self::Enter | Self::EnterFrom | Self::EnterFound => "enter",
-            Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
+            Self::Exit | Self::ExitStated | Self::ExitLeft | Self::ExitUnnamed => "exit",
             Self::Called => "called",
             Self::Counter | Self::SignedCounter | Self::UnsignedCounter => "counter",
             Self::SpanBegin => "span_begin",
@@ -179,6 +182,7 @@ impl Class {
                 | Self::EnterFound
                 | Self::Exit
                 | Self::ExitStated
+                | Self::ExitLeft
                 | Self::ExitUnnamed
                 | Self::Called
         )
@@ -277,6 +281,9 @@ fn environment(
     if is_each(|stream| stream.marks_missing_exits) {
         facts.push(("kymo_tells_missing", "1".to_owned()));
     }
+    if is_each(|stream| stream.is_silent_behind) {
+        facts.push(("kymo_silent_behind", "1".to_owned()));
+    }
     if let Some(origin) = origin(info) {
         facts.push(("kymo_origin_ns", origin.to_string()));
     }
@@ -362,6 +369,9 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal))
             .with("found", unsigned(8)),
+        Class::ExitLeft => fields
+            .with("function", function())
+            .with("left", unsigned(8)),
         Class::SwitchedOutUnseen => fields.with("unseen", unsigned(8)),
         Class::ExitUnnamed
         | Class::SwitchedIn

@@ -14,6 +14,8 @@ pub(super) enum Rule {
     Exit,
     /// Exit whose entry was not recorded, with the duration of the call.
     ExitStated,
+    /// Exit of a call that a jump left.
+    ExitLeft,
     /// Call whose end the source does not record.
     Called,
     SpanBegin,
@@ -36,6 +38,9 @@ pub(super) enum Rule {
 /// Name of the field that marks a call as found open.
 const FOUND: &str = "found";
 
+/// Name of the field that marks a call as left by a jump.
+const LEFT: &str = "left";
+
 /// Name of the field that marks a thread as maybe running elsewhere.
 const UNSEEN: &str = "unseen";
 
@@ -55,6 +60,7 @@ impl Rule {
             "span_begin" => Self::SpanBegin,
             "span_end" => Self::SpanEnd,
             "exit" if has(class, DURATION) => Self::ExitStated,
+            "exit" if has(class, LEFT) => Self::ExitLeft,
             "exit" => Self::Exit,
             "switched_in" => Self::SwitchedIn,
             "switched_out" if has(class, UNSEEN) => Self::SwitchedOutUnseen,
@@ -73,7 +79,7 @@ impl Rule {
     pub(super) const fn fields(self) -> [&'static str; 2] {
         match self {
             Self::Enter | Self::EnterFound => ["function", "call_site"],
-            Self::Exit | Self::Runs => ["function", ""],
+            Self::Exit | Self::ExitLeft | Self::Runs => ["function", ""],
             Self::Called => ["function", "caller"],
             Self::SpanBegin | Self::SpanEnd => ["span", "per_cpu"],
             Self::ExitStated => ["function", DURATION],

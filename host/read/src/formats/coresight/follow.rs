@@ -4,7 +4,7 @@
 //! on the processor before. Those then go first, up to the end of the thread's run there, as far as the times of the
 //! trace allow it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use kymo_coresight::calls::{Edge, Place, Stacks, Step};
 use kymo_event::{FunctionId, TraceInfo};
@@ -63,6 +63,12 @@ impl Follow {
             last: HashMap::new(),
             seen: None,
         }
+    }
+
+    /// Gives each source a thread of its own for these numbers, which several executed at once.
+    pub fn with_concurrent(mut self, numbers: BTreeSet<u32>) -> Self {
+        self.stacks = self.stacks.with_concurrent(numbers);
+        self
     }
 
     /// Notes the sources on which each thread runs. For sources with common thread numbers and without times.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kymo_coresight::fit::{Applies, Fit, ImageId};
 use kymo_coresight::input::Buffer;
-use kymo_coresight::memory::{Image, Layout, Memory};
+use kymo_coresight::memory::{Image, Layout, Memory, build_id};
+use kymo_coresight::perf::Missing;
 use kymo_coresight::remarks::Remark;
 use kymo_event::Addr;
 use kymo_symbols::{DebugDirectories, Error, Function, Symbols};
@@ -46,8 +47,8 @@ impl File {
 }
 
 impl GivenSymbols {
-    /// Reads the files, and compares them with the code of a trace. `is_of_processes`: the trace is a recording of
-    /// processes, not of a machine's memory. Also searches `debug` for separate files of debug information of all
+    /// Reads the files, and compares them with the code of a trace. `missing`: the mappings without a file, if the trace
+    /// is a recording of processes and not of a machine's memory. Also searches `debug` for separate files of debug information of all
     /// images. Returns remarks on files that are not of the code.
     ///
     /// # Errors
@@ -55,10 +56,11 @@ impl GivenSymbols {
     pub fn open(
         paths: &[PathBuf],
         buffers: &[Buffer],
-        is_of_processes: bool,
+        missing: Option<&[Missing]>,
         debug: &DebugDirectories,
     ) -> Result<(Self, Vec<Remark>), Error> {
         let mut files = Vec::new();
+        let is_of_processes = missing.is_some();
         let (separate, mut remarks) = separate(buffers, debug);
         for path in paths {
             let symbols = Symbols::open(path)?;
@@ -71,7 +73,8 @@ impl GivenSymbols {
             let remark = fit.as_ref().and_then(|fit| fit.remark(path));
             let remark = remark.or_else(|| {
                 let fit = fit.as_ref()?;
-                (is_of_processes && !fit.is_used()).then(|| elsewhere(path))
+                let missing = missing.filter(|_| !fit.is_used())?;
+                Some(elsewhere(path, &bytes, missing))
             });
             let is_used = fit.as_ref().is_none_or(Fit::is_used);
             let refusal = remark.as_ref().filter(|_| !is_used);
@@ -163,15 +166,24 @@ impl GivenSymbols {
     }
 }
 
-/// Returns the remark on a file with none of a recording's code.
-fn elsewhere(path: &Path) -> Remark {
-    Remark::warning(
-        "",
-        format!(
-            "{} is not used for names: no file of the recording has its build ID or its code",
-            path.display()
+/// Returns the remark on a file with none of a recording's code. `missing`: the mappings without a file.
+fn elsewhere(path: &Path, bytes: &[u8], missing: &[Missing]) -> Remark {
+    let id = build_id(bytes).unwrap_or_default();
+    let mut mappings = missing.iter().map(|missing| &missing.mapping);
+    // Recorders pad short build IDs with zeros.
+    let same = mappings.find(|it| !id.is_empty() && it.build_id.starts_with(&id));
+    let path = path.display();
+    let text = match same {
+        Some(mapping) => format!(
+            "{path} is not used: it has the build ID of {}, of which there is no file, and no code itself (a file of debug \
+             information)",
+            mapping.path
         ),
-    )
+        None => format!(
+            "{path} is not used for names: no file of the recording has its build ID or its code"
+        ),
+    };
+    Remark::warning("", text)
 }
 
 /// Returns the memory address of an image's file contents, which distinguishes files of the same name.

@@ -9,7 +9,7 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::input::{self, Buffer, open_raw, open_snapshot};
 use kymo_coresight::perf;
 use kymo_coresight::remarks::{self, Remark};
-use kymo_coresight::selection::{has_threads, threads};
+use kymo_coresight::selection::{concurrent, has_threads, threads};
 use kymo_coresight::{Error, Protocol};
 use kymo_symbols::DebugDirectories;
 
@@ -38,6 +38,8 @@ pub(super) struct Input {
     pub names: HashMap<u32, Vec<String>>,
     /// Threads that ran on several CPUs without a known order.
     pub unordered: BTreeSet<u32>,
+    /// Context IDs that several CPUs executed at once, so that each has a thread of its own.
+    pub concurrent: BTreeSet<u32>,
     /// Returns the process of a thread, if the trace is of processes and a kernel, not of one machine.
     pub process_of: Option<Arc<ProcessOf>>,
     /// Remarks on missing or damaged parts of the input and its buffers.
@@ -96,7 +98,7 @@ fn symbols(
     path: &Path,
     options: &OpenOptions,
     buffers: &[Buffer],
-    is_of_processes: bool,
+    missing: Option<&[perf::Missing]>,
 ) -> Result<(GivenSymbols, Vec<Remark>), OpenError> {
     let debug = debug_directories(
         path,
@@ -104,7 +106,7 @@ fn symbols(
         options.symfs.as_deref(),
         options.buildid_dir.as_deref(),
     );
-    GivenSymbols::open(&options.symbols, buffers, is_of_processes, &debug).map_err(|error| {
+    GivenSymbols::open(&options.symbols, buffers, missing, &debug).map_err(|error| {
         OpenError::HardwareTrace {
             path: error.path().to_owned(),
             message: error.to_string(),
@@ -116,7 +118,7 @@ fn symbols(
 pub(super) fn raw(path: &Path, options: &OpenOptions) -> Result<Input, OpenError> {
     only_of_perf(path, options)?;
     let buffers = open_raw(path, &options.trace).map_err(|error| refused(path, error))?;
-    let given = symbols(path, options, &buffers, false)?;
+    let given = symbols(path, options, &buffers, None)?;
     Ok(Input::of(buffers, (None, given), None, Vec::new()))
 }
 
@@ -125,7 +127,7 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
     only_of_perf(path, options)?;
     let found = open_snapshot(path, &options.trace).map_err(|error| refused(path, error));
     let (buffers, missing) = found?;
-    let given = symbols(path, options, &buffers, false)?;
+    let given = symbols(path, options, &buffers, None)?;
     let mut input = Input::of(buffers, (None, given), None, Vec::new());
     input
         .remarks
@@ -149,11 +151,12 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         symfs: options.symfs.clone(),
         kernel: options.kernel.clone(),
         cache: options.buildid_dir.clone(),
+        programs: options.symbols.clone(),
     };
     places.check().map_err(|error| refused(path, error))?;
     let mut files = perf::Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
-    let given = symbols(path, options, &recording.buffers, true)?;
+    let given = symbols(path, options, &recording.buffers, Some(&missing))?;
     let symbols = (files.kernel_symbols(), given);
     let threads = std::mem::take(&mut recording.threads);
     let processes: HashMap<u32, u32> = threads
@@ -177,6 +180,10 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .filter(|mapping| !mapping.build_id.is_empty())
         .map(|mapping| (mapping.path.clone(), mapping.build_id.clone()))
         .collect();
+    // Idle tasks are one for each CPU anyway, and the threads that the kernel names are threads.
+    input
+        .concurrent
+        .retain(|id| *id != 0 && !threads.contains_key(id));
     (input.threads, input.names) = (threads, names);
     if recording.conversion.is_some() {
         input.thread_begins = recording.thread_begins();
@@ -270,6 +277,10 @@ impl Input {
             Measure::Timestamps => clock::first_timestamp(&buffers, &traces),
             _ => None,
         };
+        let concurrent = match measure {
+            Measure::Timestamps => concurrent(&buffers, &traces),
+            _ => BTreeSet::new(),
+        };
         let buffers: Vec<_> = buffers.into_iter().map(Arc::new).collect();
         let unit = |parts: &Vec<input::Part>| {
             let first = parts.first()?;
@@ -317,6 +328,7 @@ impl Input {
             thread_begins: Vec::new(),
             names: HashMap::new(),
             unordered: BTreeSet::new(),
+            concurrent,
             process_of,
             remarks: of_all,
             settled_symbols,

@@ -1,5 +1,7 @@
 //! Names of records and exceptions in hardware trace, and remarks about a trace.
 
+use std::collections::BTreeSet;
+
 use kymo_coresight::Protocol;
 use kymo_coresight::clock::Measure;
 use kymo_coresight::perf::TimeConversion;
@@ -90,6 +92,25 @@ pub(super) fn unordered(threads: usize) -> Option<String> {
     Some(format!(
         "{threads} ran on several CPUs, and the trace has no timestamps: what ran on one CPU is taken for a run of its own, so that \
          callers, ends and durations of these calls are uncertain"
+    ))
+}
+
+/// Returns a remark about context IDs that several CPUs executed at once; `None` if there are none.
+pub(super) fn concurrent(ids: &BTreeSet<u32>) -> Option<String> {
+    const LISTED: usize = 4;
+    let listed: Vec<_> = ids.iter().take(LISTED).map(u32::to_string).collect();
+    let listed = listed.join(", ");
+    let (what, are) = match ids.len() {
+        0 => return None,
+        1 => (format!("context ID {listed} executes"), "is"),
+        2..=LISTED => (format!("context IDs {listed} execute"), "are each"),
+        more => (
+            format!("{more} context IDs, {listed} and others, execute"),
+            "are each",
+        ),
+    };
+    Some(format!(
+        "{what} on several CPUs at once and {are} not one thread: each CPU has a thread of its own for it"
     ))
 }
 

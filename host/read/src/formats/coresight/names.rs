@@ -1,6 +1,6 @@
 //! Address spaces, threads and functions of a recording in the event model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kymo_coresight::perf::Thread;
@@ -25,6 +25,10 @@ pub(super) struct Names {
     other_names: HashMap<u32, Vec<String>>,
     /// Idle task of each CPU. All have the number 0.
     idle: HashMap<Cpu, (ThreadId, SpaceId)>,
+    /// Numbers that several sources executed at once.
+    concurrent: BTreeSet<u32>,
+    /// Threads of these numbers, by the number and the source.
+    of_sources: HashMap<(u32, usize), (ThreadId, SpaceId)>,
     /// Returns the process of a thread, if the trace is of processes.
     process_of: Option<Arc<ProcessOf>>,
 }
@@ -43,6 +47,8 @@ impl Names {
             threads,
             other_names: HashMap::new(),
             idle: HashMap::new(),
+            concurrent: BTreeSet::new(),
+            of_sources: HashMap::new(),
             process_of,
         }
     }
@@ -51,6 +57,13 @@ impl Names {
     #[must_use]
     pub fn with_names(mut self, names: HashMap<u32, Vec<String>>) -> Self {
         self.other_names = names;
+        self
+    }
+
+    /// Gives each source a thread of its own for these numbers, which several executed at once.
+    #[must_use]
+    pub fn with_concurrent(mut self, numbers: BTreeSet<u32>) -> Self {
+        self.concurrent = numbers;
         self
     }
 
@@ -205,13 +218,50 @@ impl Names {
         })
     }
 
-    /// Returns a thread that runs on a CPU by its number, and the space of its process.
+    /// Returns a source's thread of a number that several sources executed at once. As with idle tasks, each needs a
+    /// space of its own, because their numbers are the same; what it executes is in the space that all share.
+    fn of_source(
+        &mut self,
+        number: u32,
+        (source, cpu): (usize, Option<Cpu>),
+        info: &mut TraceInfo,
+    ) -> (ThreadId, SpaceId) {
+        if let Some(known) = self.of_sources.get(&(number, source)) {
+            return *known;
+        }
+        let place = match (cpu, info.streams.get(source)) {
+            (Some(cpu), _) => format!("cpu {}", cpu.0),
+            (None, Some(stream)) => stream.name.clone(),
+            (None, None) => format!("source {source}"),
+        };
+        let process = self.process_of.as_ref().map(|of| of(number));
+        let (shared, own) = match process {
+            Some(process) => (
+                self.process_space(process, info),
+                Self::add_space(SpaceKind::Process, Some(process), &place, info),
+            ),
+            None => (
+                self.space(Room::Machine, None, info),
+                Self::add_space(SpaceKind::Firmware, None, &place, info),
+            ),
+        };
+        let thread = info.identities.thread(own, Tid(number.into()));
+        let name = format!("thread {number}, {place}");
+        info.identities.name_thread(thread, &name);
+        self.of_sources.insert((number, source), (thread, shared));
+        (thread, shared)
+    }
+
+    /// Returns a thread that runs on a source's CPU by its number, and the space of its process.
     pub fn thread(
         &mut self,
         number: u32,
-        cpu: Option<Cpu>,
+        (source, cpu): (usize, Option<Cpu>),
         info: &mut TraceInfo,
     ) -> (ThreadId, SpaceId) {
+        if self.concurrent.contains(&number) {
+            return self.of_source(number, (source, cpu), info);
+        }
         if let (0, Some(cpu), Some(_)) = (number, cpu, &self.process_of) {
             return self.idle(cpu, info);
         }

@@ -25,7 +25,7 @@ use kymo_event::{
 
 use super::follow::Follow;
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, clock, name_of, unit};
+use super::meaning::{Doubts, about_units, add, clock, concurrent, name_of, unit};
 use super::names::Names;
 use super::program::UNKNOWN_PATH;
 use super::software::is_software;
@@ -119,7 +119,9 @@ impl CoreSightSource {
         }
         let is_serial = input.measure != Measure::Timestamps;
         let names = Names::new(input.build_ids, input.threads, input.process_of);
-        let mut names = names.with_names(input.names);
+        let mut names = names
+            .with_names(input.names)
+            .with_concurrent(input.concurrent.clone());
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
         let units = input.units.iter();
@@ -133,6 +135,7 @@ impl CoreSightSource {
                 trace_id: Some(unit.id),
                 // Calls that a loss may have ended are tracked: each has its exit.
                 marks_missing_exits: true,
+                is_silent_behind: true,
                 ..StreamInfo::default()
             });
             readers.push(Reader {
@@ -180,6 +183,8 @@ impl CoreSightSource {
         if !info.has_processes {
             follow = follow.with_tasks();
         }
+        info.remarks.extend(concurrent(&input.concurrent));
+        follow = follow.with_concurrent(input.concurrent);
         Self {
             info,
             readers,
@@ -475,10 +480,12 @@ impl At<'_> {
                     row.function(Some(function)).word(site).found(found)
                 });
             }
-            Step::Exit { function, .. } => {
+            Step::Exit {
+                function, is_left, ..
+            } => {
                 let function = Some(FunctionId(function));
                 self.row(RowKind::Exit, |row| {
-                    let mut row = row.function(function);
+                    let mut row = row.function(function).left(is_left);
                     row.named = true;
                     row
                 });

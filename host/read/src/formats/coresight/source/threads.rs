@@ -2,7 +2,9 @@
 
 use kymo_coresight::calls::{Edge, Lost, Step};
 use kymo_coresight::exception::ExceptionKind;
-use kymo_event::{Batch, EventKind, Gap, InterruptKind, Irq, RecordingCause, RowKind, Tid, Time};
+use kymo_event::{
+    Batch, Cpu, EventKind, Gap, InterruptKind, Irq, RecordingCause, RowKind, Tid, Time,
+};
 
 use super::super::program::NO_THREAD;
 use super::{At, CoreSightSource, Reader};
@@ -47,7 +49,7 @@ impl CoreSightSource {
         batch: &mut Batch,
     ) {
         let cpu = self.readers.get(index).and_then(|reader| reader.cpu);
-        let (thread, _) = self.names.thread(thread, cpu, &mut self.info);
+        let (thread, _) = self.names.thread(thread, (index, cpu), &mut self.info);
         let others = self.readers.iter_mut().enumerate();
         for (_, other) in others.filter(|(other, _)| *other != index) {
             if other.thread == Some(thread) {
@@ -65,6 +67,11 @@ impl CoreSightSource {
 }
 
 impl Reader {
+    /// Number of the source, and its CPU.
+    fn place(&self) -> (usize, Option<Cpu>) {
+        (self.stream.0 as usize, self.cpu)
+    }
+
     /// Adds the switch away from the running thread, if it is not known yet.
     fn leave(&mut self, time: Time, batch: &mut Batch) {
         if self.thread.is_some() && !std::mem::replace(&mut self.is_left, true) {
@@ -80,7 +87,7 @@ impl At<'_> {
             self.reader.announced = Some(None);
             return self.reader.leave(self.time, self.batch);
         };
-        let (thread, _) = self.names.thread(number, self.reader.cpu, self.info);
+        let (thread, _) = self.names.thread(number, self.reader.place(), self.info);
         if self.reader.thread != Some(thread) {
             self.switch(number);
             self.reader.announced = Some(Some(number));
@@ -204,7 +211,7 @@ impl At<'_> {
         self.reader.is_task = false;
         self.reader.is_unordered = self.unordered.contains(&thread);
         if thread != NO_THREAD {
-            let (thread, space) = self.names.thread(thread, self.reader.cpu, self.info);
+            let (thread, space) = self.names.thread(thread, self.reader.place(), self.info);
             self.reader.thread = Some(thread);
             self.reader.space = space;
             self.row(RowKind::SwitchedIn, |row| row);
