@@ -34,7 +34,7 @@ use crate::target::address_in;
 pub use times::duration;
 use times::given_duration;
 pub use times::{Given, given};
-pub use unseen::{Unseen, nothing};
+pub use unseen::{Unseen, UnseenInRecords, nothing};
 
 /// Default time shown before and after an event.
 const MARGIN: Duration = Duration(1_000_000);
@@ -90,8 +90,8 @@ pub struct FilterArgs {
     #[arg(long, value_name = "CPU")]
     cpu: Vec<u32>,
 
-    /// Only what happened in threads of this process, of a recording of perf with hardware trace: its number, or its
-    /// name with * and ? as wildcards. Repeatable.
+    /// Only what happened in threads of this process, where the trace names processes (LTTng, ftrace, hardware trace of
+    /// perf): its number, or its name with * and ? as wildcards. Repeatable.
     #[arg(long, visible_alias = "pid", value_name = "PROCESS")]
     process: Vec<String>,
 

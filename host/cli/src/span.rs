@@ -5,6 +5,7 @@ use kymo_event::{Batch, Filter, Row, StreamId, Subject, Time, TimeUnit, TraceInf
 
 use crate::context::Context;
 use crate::diagnostic::Report;
+use crate::filter::{FilterArgs, UnseenInRecords};
 use crate::render::count::counted;
 use crate::render::duration::Seconds;
 use crate::render::unit;
@@ -87,18 +88,40 @@ pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context:
 }
 
 /// Counts the records that a layout of raw records has written and excluded.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RecordCount {
     span: Span,
     shown: u64,
     left_out: u64,
     /// The number of excluded records that name no thread.
     nameless: u64,
+    unseen: UnseenInRecords,
 }
 
 impl RecordCount {
+    /// Starts without records. `streams` are those of the trace.
+    pub fn new(filter: &FilterArgs, streams: Vec<String>) -> Self {
+        Self {
+            unseen: UnseenInRecords::new(filter, streams),
+            ..Self::default()
+        }
+    }
+
+    /// Whether also records of streams that were not chosen are to be [met](Self::meet).
+    pub fn seeks(&self) -> bool {
+        self.unseen.is_open()
+    }
+
+    /// Takes the thread and the processor of a record, which options may name.
+    pub fn meet(&mut self, record: &impl Subject) {
+        if self.seeks() {
+            self.unseen.meet(record);
+        }
+    }
+
     /// Counts a record, and returns whether the filter wants it.
     pub fn wants(&mut self, filter: &Filter, record: &impl Subject) -> bool {
+        self.meet(record);
         if let Some(time) = record.time() {
             self.span.meet_time(time);
         }
@@ -116,8 +139,10 @@ impl RecordCount {
     /// Reports if nothing was selected, or if a selection of threads could not be applied to all records.
     ///
     /// # Errors
-    /// If threads are selected, and no record names one.
+    /// If options name a thread, processor or stream that the trace does not have, or if threads are selected, and no
+    /// record names one.
     pub fn remark(&self, filter: &Filter, context: &Context) -> Result<(), Report> {
+        self.unseen.check()?;
         if !filter.threads.is_empty() && self.nameless > 0 {
             if self.shown == 0 && self.nameless == self.left_out {
                 let what = "--thread chooses records by the thread they name, and none names one";

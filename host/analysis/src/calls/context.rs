@@ -208,7 +208,7 @@ impl Calls {
         };
         let track = self.add_track(info, out);
         self.tracks[track].last_on = Some(cpu);
-        self.cpus[cpu].tracks.push(track);
+        self.list_on(cpu, track);
         self.cpus[cpu].nobody = Some(track);
         self.expose(track);
         track
@@ -231,9 +231,29 @@ impl Calls {
             if before == cpu {
                 return;
             }
-            self.cpus[before].tracks.retain(|had| *had != track);
+            self.take_off(before, track);
         }
-        self.cpus[cpu].tracks.push(track);
+        self.list_on(cpu, track);
+    }
+
+    /// Lists a thread's track among those whose last processor is this one.
+    fn list_on(&mut self, cpu: usize, track: usize) {
+        let tracks = &mut self.cpus[cpu].tracks;
+        self.tracks[track].listed_at = tracks.len();
+        tracks.push(track);
+    }
+
+    /// Removes a track from the list of its last processor. The last one there takes its place.
+    fn take_off(&mut self, before: usize, track: usize) {
+        let place = self.tracks[track].listed_at;
+        let listed = &mut self.cpus[before].tracks;
+        if listed.get(place) != Some(&track) {
+            return;
+        }
+        listed.swap_remove(place);
+        if let Some(moved) = listed.get(place) {
+            self.tracks[*moved].listed_at = place;
+        }
     }
 
     /// Lists a thread's track among those that a loss may concern.

@@ -31,7 +31,7 @@ pub(super) struct CpuState {
     pub crossed: Option<usize>,
     /// The track of code that runs without a thread.
     pub nobody: Option<usize>,
-    /// The tracks whose last processor this is.
+    /// The tracks whose last processor this is, in no order.
     pub tracks: Vec<usize>,
     /// The tracks of the active interrupts, innermost last.
     pub interrupts: Vec<usize>,

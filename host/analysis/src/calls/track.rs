@@ -28,6 +28,8 @@ pub(super) struct Track {
     pub on: Option<usize>,
     /// The one that it had last.
     pub last_on: Option<usize>,
+    /// Its place among the tracks of that one.
+    pub listed_at: usize,
     /// When it last got its processor.
     pub turn: Turn,
     /// The open calls, outermost first.
@@ -88,6 +90,7 @@ impl Track {
             ran: if info.is_span() { i64::MIN } else { 0 },
             on: None,
             last_on: None,
+            listed_at: 0,
             turn: Turn::default(),
             frames: Vec::new(),
             open: OpenCounts::default(),

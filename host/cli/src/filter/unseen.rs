@@ -1,11 +1,12 @@
 //! Finds misspelt names in filter options: names that the trace does not have.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use kymo_analysis::calls::Callee;
 use kymo_analysis::selection::FunctionChoice;
 use kymo_analysis::titles;
-use kymo_event::{Batch, Cpu, Pattern, Space, SpaceKind, Tid, TraceInfo};
+use kymo_event::{Batch, Cpu, Pattern, Space, SpaceKind, Subject, ThreadChoice, Tid, TraceInfo};
 use kymo_symbols::Symbols;
 
 use super::{process_choice, thread_choice};
@@ -112,7 +113,9 @@ impl Unseen {
         let identities = &info.identities;
         if let Some(missing) = self.processes.first() {
             let spaces = identities.spaces().iter();
-            let processes = spaces.filter(|space| space.kind == SpaceKind::Process);
+            let is_process =
+                |space: &&Space| space.kind == SpaceKind::Process && space.pid.is_some();
+            let processes = spaces.filter(is_process);
             return Err(nothing(
                 "process",
                 missing,
@@ -147,6 +150,100 @@ impl Unseen {
     }
 }
 
+/// Threads, processors and streams that options name and that no raw record has had so far.
+#[derive(Clone, Debug, Default)]
+pub struct UnseenInRecords {
+    unseen: Unseen,
+    /// Threads of records so far: the names, and the numbers of those without; collected only if an option names threads
+    /// that were not seen.
+    threads: BTreeSet<String>,
+    streams: Vec<String>,
+}
+
+/// Maximum number of threads collected for a message.
+const COLLECTED: usize = 1 << 12;
+
+impl UnseenInRecords {
+    /// Starts with all names of the options; `streams` are those of the trace.
+    pub fn new(filter: &super::FilterArgs, streams: Vec<String>) -> Self {
+        let mut unseen = Unseen::new(filter);
+        unseen.streams.retain(|text| {
+            let pattern = Pattern::new(text);
+            !streams.iter().any(|stream| pattern.matches(stream))
+        });
+        // Records name no processes and functions here.
+        (unseen.processes, unseen.functions) = (Vec::new(), Vec::new());
+        // Task 0 of Linux has no name of its own, and traces need not list it.
+        let is_idle = |text: &str| thread_choice(text).fits(Tid(0), Some("<idle>"));
+        unseen.threads.retain(|text| !is_idle(text));
+        Self {
+            unseen,
+            threads: BTreeSet::new(),
+            streams,
+        }
+    }
+
+    /// Whether records may still have one of the names.
+    pub fn is_open(&self) -> bool {
+        !self.unseen.threads.is_empty() || !self.unseen.cpus.is_empty()
+    }
+
+    /// Removes the names that a record has.
+    pub fn meet(&mut self, record: &impl Subject) {
+        if let Some(Cpu(cpu)) = record.cpu().filter(|_| self.unseen.chooses_cpus) {
+            self.unseen.cpus.remove(&cpu);
+            self.unseen.known_cpus.insert(cpu);
+        }
+        if self.unseen.threads.is_empty() {
+            return;
+        }
+        let (tid, name) = (record.thread(), record.thread_name());
+        self.unseen
+            .threads
+            .retain(|text| match thread_choice(text) {
+                ThreadChoice::Id(wanted) => tid != Some(wanted),
+                ThreadChoice::Named(pattern) => {
+                    !name.as_deref().is_some_and(|name| pattern.matches(name))
+                }
+            });
+        let title = name.map(Cow::into_owned);
+        let title = title.or_else(|| tid.map(|tid| titles::Number(tid).to_string()));
+        if let Some(title) = title.filter(|_| self.threads.len() < COLLECTED) {
+            self.threads.insert(title);
+        }
+    }
+
+    /// Checks that the trace, which was read to its end, has everything that the options name. Threads are not checked
+    /// if records name none.
+    ///
+    /// # Errors
+    /// If it lacks something; the report lists the existing names.
+    pub fn check(&self) -> Result<(), Report> {
+        let Unseen {
+            threads,
+            cpus,
+            streams,
+            known_cpus,
+            ..
+        } = &self.unseen;
+        if let Some(missing) = threads.first().filter(|_| !self.threads.is_empty()) {
+            let known = self.threads.iter().cloned();
+            return Err(nothing("thread", missing, "threads", known));
+        }
+        if let Some(missing) = cpus.first().map(u32::to_string) {
+            let known = known_cpus.iter().map(u32::to_string);
+            return Err(nothing("processor", &missing, "processors", known));
+        }
+        match streams.first() {
+            Some(missing) => {
+                let known = self.streams.iter().cloned();
+                Err(nothing("stream", missing, "streams", known))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Whether the symbols or the events have a function or interrupt of this name. Addresses always pass.
 fn is_function(text: &str, info: &TraceInfo, symbols: &Symbols, names: &Names<'_>) -> bool {
     let choice = FunctionChoice::new(text);
@@ -165,9 +262,10 @@ fn is_function(text: &str, info: &TraceInfo, symbols: &Symbols, names: &Names<'_
 
 /// Formats a process, as in `fib 3000`.
 fn process(space: &Space) -> String {
+    let file = space.name.rsplit('/').next().unwrap_or_default();
     match space.pid {
-        Some(pid) if space.name.is_empty() => pid.to_string(),
-        Some(pid) => format!("{} {pid}", space.name),
+        Some(pid) if file.is_empty() => pid.to_string(),
+        Some(pid) => format!("{file} {pid}"),
         None => space.name.clone(),
     }
 }

@@ -165,8 +165,8 @@ fn a_trace_goes_by_its_metadata_and_a_stream_by_a_pipe() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// babeltrace's layout does not derive threads from switches. A selection by thread is refused if no record names one,
-/// and reported if it excludes all events.
+/// babeltrace's layout does not derive threads from switches. A selection by thread is refused if no record names one, and
+/// so are threads, processors and streams that the trace does not have.
 #[test]
 fn babeltrace_layout_refuses_threads_that_no_record_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,9 +192,24 @@ fn babeltrace_layout_refuses_threads_that_no_record_names() {
     assert!(errors.contains("2 events excluded"), "{errors}");
     // Events whose context has a thread can be selected by it.
     let trace = functions(folder.path(), 0, [&[true], &[false]], |_| 0x1000);
-    let (code, lines, errors) = shown(&["--thread", "8"], &trace);
+    for (option, wanted, known) in [
+        ("--thread", "8", "its threads are 1"),
+        ("--thread", "main", "its threads are 1"),
+        ("--cpu", "3", "no processors"),
+        ("--stream", "other*", "its streams are s"),
+    ] {
+        let (code, lines, errors) = shown(&[option, wanted], &trace);
+        assert_eq!((code, &*lines), (Some(2), ""), "{option}: {errors}");
+        let what = format!("{wanted}\n");
+        assert!(
+            errors.contains("the trace has no ") && errors.contains(&what),
+            "{errors}"
+        );
+        assert!(errors.contains(known), "{errors}");
+    }
+    // Others may be chosen besides.
+    let (code, lines, _) = shown(&["--thread", "1", "--event", "none"], &trace);
     assert_eq!((code, &*lines), (Some(0), ""));
-    assert!(errors.contains("2 events excluded"), "{errors}");
 }
 
 /// Creates a CTF trace of two packets of entries (`true`) and exits, 1 us apart, with `lost` events lost between the

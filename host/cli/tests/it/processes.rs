@@ -218,3 +218,57 @@ fn a_file_of_another_build_names_nothing() {
         "{printed}"
     );
 }
+
+/// Runs `kymo` on LTTng's recording of `alpha` (6147) and `beta` (6148) side by side, and of both as process 1 one after
+/// the other. Returns the lines of its output.
+fn of_processes(arguments: &[&str]) -> Vec<String> {
+    let trace = kymo_fixtures::captures::lttng_processes();
+    let (text, printed) = kymo(arguments, &trace);
+    assert!(!text.is_empty(), "{arguments:?}: {printed}");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn processes_of_lttng_are_chosen_in_every_subcommand() {
+    // Of each program there are two processes, with 48 calls and two outer ones each.
+    let calls_of = |process| of_processes(&["calls", "--format", "csv", "--process", process]);
+    for (process, calls) in [("6147", 50), ("6148", 50), ("1", 100), ("beta", 100)] {
+        assert_eq!(calls_of(process).len(), calls + 1, "{process}");
+    }
+    let columns = ["report", "--format", "csv", "--columns", "count,space"];
+    let rows = of_processes(&[&columns[..], &["--process", "alpha"]].concat());
+    let mut counts: Vec<_> = rows[1..]
+        .iter()
+        .map(|row| row.split_once(',').unwrap().0)
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, ["1", "1", "1", "1", "48", "48"], "{rows:?}");
+    for arguments in [
+        &["show", "--events", "--process", "6147"][..],
+        &["graph", "--process", "6147"],
+        &["show", "--process", "6147"],
+        &["export", "--to", "csv", "--process", "6147", "-o", "-"],
+        &["export", "--to", "folded", "--process", "6147", "-o", "-"],
+    ] {
+        let lines = of_processes(arguments).join("\n");
+        assert!(!lines.contains("beta"), "{arguments:?}: {lines}");
+    }
+    let (_, printed) = kymo(
+        &["report", "--process", "gamma"],
+        &kymo_fixtures::captures::lttng_processes(),
+    );
+    assert!(
+        printed.contains("the trace has no process gamma") && printed.contains("beta 6148"),
+        "{printed}"
+    );
+}
+
+/// A later program with the number of an earlier one is another process, with functions and threads of its own.
+#[test]
+fn a_later_process_of_lttng_has_its_own_threads() {
+    let columns = ["report", "--by", "thread", "--format", "csv", "--columns"];
+    let rows = of_processes(&[&columns[..], &["count,id"]].concat());
+    let mut rows: Vec<_> = rows[1..].iter().map(String::as_str).collect();
+    rows.sort_unstable();
+    assert_eq!(rows.len(), 8, "{rows:?}");
+}

@@ -22,6 +22,7 @@ mod inputs;
 mod items;
 mod live;
 mod lttng;
+mod lttng_processes;
 mod lttng_syscalls;
 mod mapping;
 mod moving;

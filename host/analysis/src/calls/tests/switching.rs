@@ -142,6 +142,29 @@ fn losses_walk_only_through_threads_with_open_calls() {
     );
 }
 
+/// Each thread is listed once, at its last processor, in the place that it knows.
+#[test]
+fn threads_that_move_are_listed_at_their_last_processor() {
+    let mut trace = Trace::new();
+    let mut time = 0;
+    for round in 0..4 {
+        for thread in 1..=50 {
+            let trace = trace.cpu((thread * round) % 3).thread(thread);
+            trace
+                .push(time, EventKind::SwitchedIn)
+                .push(time + 5, EventKind::SwitchedOut);
+            time += 10;
+        }
+    }
+    let calls = &trace.calls;
+    let listed: usize = calls.cpus.iter().map(|cpu| cpu.tracks.len()).sum();
+    assert_eq!(listed, calls.tracks.len());
+    for (number, track) in calls.tracks.iter().enumerate() {
+        let cpu = track.last_on.expect("a processor");
+        assert_eq!(calls.cpus[cpu].tracks.get(track.listed_at), Some(&number));
+    }
+}
+
 /// The streams of two processors can have equal times; either can come first.
 #[test]
 fn a_thread_that_moves_within_a_tick_keeps_its_time() {

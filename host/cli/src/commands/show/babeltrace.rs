@@ -37,7 +37,7 @@ pub fn show(
 ) -> Result<ExitCode, Report> {
     filter.refuse_to_look_ahead("--format babeltrace")?;
     filter.refuse_hardware_options("CTF")?;
-    let mut filter = filter.filter();
+    let (args, mut filter) = (filter, filter.filter());
     check_bounds(&filter)?;
     let traces = open(input)?;
     let refuse = |error| Report::caused_by(&error);
@@ -54,7 +54,8 @@ pub fn show(
     let mut damage = None;
     let mut lines = Vec::with_capacity(CHUNK + LINE);
     let mut started = false;
-    let mut count = RecordCount::default();
+    let streams = traces.iter().flat_map(Trace::stream_names);
+    let mut count = RecordCount::new(args, streams.map(str::to_owned).collect());
     loop {
         let (origin, run) = match messages.next_run() {
             Ok(Some(next)) => next,
@@ -82,6 +83,17 @@ pub fn show(
         };
         let streams = wanted.get(origin.trace);
         if streams.and_then(|streams| streams.get(origin.stream)) != Some(&true) {
+            if let Run::Events(events) = run
+                && count.seeks()
+            {
+                let records = events.into_iter();
+                records.for_each(|event| {
+                    count.meet(&Record {
+                        event: &event,
+                        origin: 0,
+                    })
+                });
+            }
             continue;
         }
         match run {

@@ -45,10 +45,13 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
     };
     let (trace, bytes) = (&opened.trace, opened.bytes());
     let mut records = Records::new(trace, bytes);
-    let streams: Vec<bool> = records
+    let streams = records
         .cpu_buffers()
-        .map(|(buffer, cpu)| filter.streams.wants(&stream_name(trace, buffer, cpu)))
-        .collect();
+        .map(|(buffer, cpu)| stream_name(trace, buffer, cpu));
+    let streams: Vec<String> = streams.collect();
+    let mut count = RecordCount::new(&view.filter, streams.clone());
+    let streams = streams.iter().map(|name| filter.streams.wants(name));
+    let streams: Vec<bool> = streams.collect();
     let style = Style {
         raw: view.events,
         ..Style::default()
@@ -60,7 +63,6 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
     let mut lines = String::with_capacity(CHUNK * 2);
     lines.push_str(&format!("cpus={}\n", cpus.unwrap_or(0)));
     let mut started = false;
-    let mut count = RecordCount::default();
     while let Some((place, step)) = records.next(trace, bytes) {
         if let Step::Damage(error, _) = &step {
             damage.get_or_insert_with(|| error.to_string());
@@ -69,6 +71,11 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
             if !started && matches!(step, Step::Record(_)) {
                 started = true;
                 filter = filter.from_start(time(place));
+            }
+            if let Step::Record(record) = &step
+                && count.seeks()
+            {
+                count.meet(&Found::new(trace, place, record.data));
             }
             let wanted = streams.get(place.cpu_buffer) == Some(&true)
                 && match &step {

@@ -34,6 +34,11 @@ impl Machines {
             }
             None => code,
         };
+        if machine != code
+            && let Some(space) = identities.space_mut(code)
+        {
+            space.machine = Some(machine);
+        }
         Spaces { code, machine }
     }
 }
