@@ -61,10 +61,7 @@ pub fn thread(trace: &TraceInfo, id: ThreadId) -> String {
     let name = name.map_or_else(number, str::to_owned);
     let found = trace.identities.threads().get(id.0 as usize);
     match found.filter(|_| trace.has_machines()) {
-        Some(found) => {
-            let machine = trace.identities.machine(found.space);
-            format!("{name} [{}]", space(trace, machine))
-        }
+        Some(found) => format!("{name} [{}]", space(trace, found.space)),
         None => name,
     }
 }

@@ -90,7 +90,7 @@ pub struct FilterArgs {
     #[arg(long, value_name = "CPU")]
     cpu: Vec<u32>,
 
-    /// Only what happened in threads of this process, where the trace names processes (LTTng, ftrace, hardware trace of
+    /// Only what happened in threads of this process, where the trace names processes (ftrace, hardware trace of
     /// perf): its number, or its name with * and ? as wildcards. Repeatable.
     #[arg(long, visible_alias = "pid", value_name = "PROCESS")]
     process: Vec<String>,

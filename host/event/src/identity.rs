@@ -34,7 +34,7 @@ pub struct Function {
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// The space of its process, if that is known, else that of its number.
+    /// The space of its number.
     pub space: SpaceId,
     /// Its identifier on the target.
     pub tid: Tid,
@@ -122,8 +122,6 @@ pub struct Identities {
     by_name: HashMap<(SpaceId, Box<str>), FunctionId>,
     by_tid: HashMap<(SpaceId, Tid), ThreadId>,
     by_irq: HashMap<(SpaceId, InterruptKind, Irq), InterruptId>,
-    /// Processes by machine and number.
-    by_pid: HashMap<(SpaceId, u64), SpaceId>,
     /// Whether a copy exists, so that changes must be recorded for it.
     is_copied: bool,
     changes: Vec<Change>,
@@ -188,19 +186,11 @@ pub struct News {
     threads: Vec<Thread>,
     interrupts: Vec<Interrupt>,
     thread_names: Vec<(ThreadId, Option<Box<str>>)>,
-    thread_abouts: Vec<(ThreadId, About)>,
+    thread_abouts: Vec<(ThreadId, Option<i64>, Option<Stack>)>,
     followed: Vec<ThreadId>,
     interrupt_names: Vec<(InterruptId, Box<str>)>,
     beyond: Beyond,
     mapped: u64,
-}
-
-/// Attributes of a thread that may change.
-#[derive(Clone, Copy, Debug)]
-struct About {
-    space: SpaceId,
-    priority: Option<i64>,
-    stack: Option<Stack>,
 }
 
 /// State of a copy: how many identities it has received so far.
@@ -384,6 +374,26 @@ impl Identities {
         self.renamed
     }
 
+    /// Sets the priority of a thread.
+    pub fn set_priority(&mut self, thread: ThreadId, priority: i64) {
+        if let Some(known) = self.threads.get_mut(thread.0 as usize)
+            && known.priority != Some(priority)
+        {
+            known.priority = Some(priority);
+            self.change(Change::ThreadAbout(thread));
+        }
+    }
+
+    /// Sets the stack of a thread.
+    pub fn set_stack(&mut self, thread: ThreadId, stack: Stack) {
+        if let Some(known) = self.threads.get_mut(thread.0 as usize)
+            && known.stack != Some(stack)
+        {
+            known.stack = Some(stack);
+            self.change(Change::ThreadAbout(thread));
+        }
+    }
+
     /// Sets the name of an interrupt, also for earlier events.
     pub fn name_interrupt(&mut self, interrupt: InterruptId, name: &str) {
         let name = shortened(name);
@@ -532,12 +542,7 @@ impl Identities {
                 }
                 Change::ThreadAbout(id) => {
                     let thread = self.threads.get(id.0 as usize);
-                    let about = |thread: &Thread| About {
-                        space: thread.space,
-                        priority: thread.priority,
-                        stack: thread.stack,
-                    };
-                    let about = thread.map(|thread| (id, about(thread)));
+                    let about = thread.map(|thread| (id, thread.priority, thread.stack));
                     news.thread_abouts.extend(about);
                 }
                 Change::Followed(id) => news.followed.push(id),
@@ -584,8 +589,11 @@ impl Identities {
             self.renamed += 1;
             self.change(Change::ThreadName(id));
         }
-        for (id, about) in news.thread_abouts {
-            self.learn_about(id, about);
+        for (id, priority, stack) in news.thread_abouts {
+            if let Some(thread) = self.threads.get_mut(id.0 as usize) {
+                (thread.priority, thread.stack) = (priority, stack);
+            }
+            self.change(Change::ThreadAbout(id));
         }
         for id in news.followed {
             self.follow(id);

@@ -82,7 +82,9 @@ impl Processes {
         self.counted.insert((machine, pid), number);
         self.first.get_or_insert(number);
         let threads = &info.identities.threads();
-        let is_here = |space| info.identities.machine(space) == machine || !info.has_machines();
+        // Threads of processes have spaces of their own; with several machines, it is unknown here to which one such a
+        // space belongs.
+        let is_here = |space| space == machine || !info.has_machines();
         let main = threads
             .iter()
             .find(|it| it.tid == Tid(pid) && is_here(it.space));

@@ -24,8 +24,10 @@ pub(crate) struct Threads {
     lives: Vec<Life>,
     /// Whether a thread has ended, so that its number may be another's.
     any_ended: bool,
-    /// The threads that had the number of a later thread of another process, by machine, number and process.
-    earlier: HashMap<(SpaceId, Tid, SpaceId), ThreadId>,
+    /// Processes of threads, where events name both.
+    processes: Vec<Option<u64>>,
+    /// The threads that had the number of a later thread of another process, by number and process.
+    earlier: HashMap<(SpaceId, Tid, u64), ThreadId>,
 }
 
 /// Largest number of threads of other processes that are kept. Only damaged or hostile traces have more.
@@ -106,32 +108,39 @@ impl Threads {
         self.life(thread) != Life::New
     }
 
-    /// Returns the thread with this number in a process of a machine: the one that is known, or another if that one is
-    /// of another process. (The processes of two containers may have threads with the same numbers at the same time.)
+    /// Returns the thread with this number in a process: the one that is known, or another if that one is of another
+    /// process. (The processes of two containers may have threads with the same numbers at the same time.)
     pub(crate) fn of_process(
         &mut self,
         identities: &mut Identities,
-        (machine, tid, process): (SpaceId, Tid, SpaceId),
+        (space, tid, process): (SpaceId, Tid, u64),
     ) -> ThreadId {
-        let known = identities.thread(machine, tid);
-        let of = identities.threads().get(known.0 as usize);
-        let of = of.map_or(machine, |thread| thread.space);
-        let thread = match of {
-            of if of == process => return known,
-            // Its process was not known so far.
-            of if of == machine => known,
-            other => {
-                if let Some(earlier) = self.earlier.get(&(machine, tid, process)) {
+        let known = identities.thread(space, tid);
+        let thread = match self.process(known) {
+            Some(other) if other != process => {
+                if let Some(earlier) = self.earlier.get(&(space, tid, process)) {
                     return *earlier;
                 }
                 if self.earlier.len() >= MOST_EARLIER {
                     return known;
                 }
-                self.earlier.insert((machine, tid, other), known);
-                identities.new_thread(machine, tid)
+                self.earlier.insert((space, tid, other), known);
+                identities.new_thread(space, tid)
             }
+            Some(_) => return known,
+            None => known,
         };
-        identities.set_process(thread, process);
+        let place = thread.0 as usize;
+        if self.processes.len() <= place {
+            self.processes.resize(place + 1, None);
+        }
+        if let Some(of) = self.processes.get_mut(place) {
+            *of = Some(process);
+        }
         thread
+    }
+
+    fn process(&self, thread: ThreadId) -> Option<u64> {
+        self.processes.get(thread.0 as usize).copied().flatten()
     }
 }

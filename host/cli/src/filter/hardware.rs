@@ -8,47 +8,43 @@ use crate::diagnostic::Report;
 use crate::hardware::part;
 
 impl FilterArgs {
-    /// Refuses options that choose by sources of hardware trace or by processes; `what` is passed on record by record.
+    /// Refuses options that only hardware trace supports; `what` reads something else.
     ///
     /// # Errors
     /// If such an option was given.
     pub fn refuse_hardware_options(&self, what: &str) -> Result<(), Report> {
-        self.refuse_ids(what)?;
-        if self.process.is_empty() {
-            return Ok(());
+        let given = [
+            (
+                !self.id.is_empty(),
+                "--id",
+                "--stream chooses streams by name",
+            ),
+            (
+                !self.process.is_empty(),
+                "--process",
+                "--thread chooses threads",
+            ),
+        ];
+        match given.into_iter().find(|(given, ..)| *given) {
+            None => Ok(()),
+            Some((_, option, instead)) => Err(Report::new(format_args!(
+                "{option} is for hardware trace, which {what} is not"
+            ))
+            .help(format!("leave it out; {instead}"))),
         }
-        Err(Report::new(format_args!(
-            "--process chooses by processes, and {what} is passed on record by record"
-        ))
-        .help("leave it out; --thread chooses threads"))
-    }
-
-    /// Refuses trace ids for `what` has none.
-    fn refuse_ids(&self, what: &str) -> Result<(), Report> {
-        if self.id.is_empty() {
-            return Ok(());
-        }
-        Err(Report::new(format_args!(
-            "--id is for hardware trace, which {what} is not"
-        ))
-        .help("leave it out; --stream chooses streams by name"))
     }
 
     /// Refuses trace ids and processes that the trace does not have.
     pub(super) fn check_places(&self, info: &TraceInfo) -> Result<(), Report> {
         let ids: Vec<u8> = info.streams.iter().filter_map(|it| it.trace_id).collect();
-        let is_hardware = !ids.is_empty();
-        if !is_hardware {
-            self.refuse_ids("this trace")?;
+        if ids.is_empty() && !(info.has_processes && self.id.is_empty()) {
+            self.refuse_hardware_options("this trace")?;
         }
         part::check_ids(&self.id, ids.into_iter().map(TraceId))?;
-        if self.process.is_empty() || info.has_processes {
-            return Ok(());
+        if !self.process.is_empty() && !info.has_processes {
+            return Err(part::no_processes());
         }
-        Err(match is_hardware {
-            true => part::no_processes(),
-            false => Report::new(part::no_processes().message()).help("--thread chooses threads"),
-        })
+        Ok(())
     }
 
     /// The options that apply to counts of instructions in hardware trace.

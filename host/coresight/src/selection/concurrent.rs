@@ -63,7 +63,7 @@ pub fn contexts(buffer: &Buffer, source: usize) -> BTreeSet<u32> {
         })
     });
     let ids = packets.filter_map(|packet| match Mark::of(&protocol, &packet)? {
-        Mark::Context(id) => Some(id),
+        Mark::Context(id) | Mark::Break(Some(id)) => Some(id),
         _ => None,
     });
     ids.collect()
@@ -102,15 +102,15 @@ enum Mark {
     Context(u32),
     /// Instructions executed.
     Executed,
-    /// Nothing is known of what executed before.
-    Break,
+    /// Nothing is known of what executed before. The context from here on, if the packet has it.
+    Break(Option<u32>),
 }
 
 impl Mark {
     fn of(protocol: &Protocol, packet: &Packet) -> Option<Self> {
-        let sync = |reason| match reason {
-            SyncReason::Periodic => None,
-            _ => Some(Mark::Break),
+        let sync = |reason, id: Option<u32>| match reason {
+            SyncReason::Periodic => id.map(Mark::Context),
+            _ => Some(Mark::Break(id)),
         };
         match packet {
             Packet::EtmV4(packet) => match packet.fields {
@@ -128,7 +128,7 @@ impl Mark {
                     | etmv4::Kind::Overflow
                     | etmv4::Kind::Discard
                     | etmv4::Kind::NotSync
-                    | etmv4::Kind::BadSequence => Some(Mark::Break),
+                    | etmv4::Kind::BadSequence => Some(Mark::Break(None)),
                     _ => None,
                 },
             },
@@ -136,9 +136,7 @@ impl Mark {
                 etmv3::Fields::PHeader { .. } => Some(Mark::Executed),
                 etmv3::Fields::Timestamp(value) => Some(Mark::Time(value)),
                 etmv3::Fields::ContextId(id) => Some(Mark::Context(id)),
-                etmv3::Fields::ISync(isync) => {
-                    sync(isync.reason).or_else(|| isync.id.map(Mark::Context))
-                }
+                etmv3::Fields::ISync(isync) => sync(isync.reason, isync.id),
                 _ => None,
             },
             Packet::Ptm(packet) => match packet.fields {
@@ -147,7 +145,7 @@ impl Mark {
                 ptm::Fields::ContextId(id) => Some(Mark::Context(id)),
                 ptm::Fields::ISync {
                     reason, context, ..
-                } => sync(reason).or_else(|| context.id.map(Mark::Context)),
+                } => sync(reason, context.id),
                 ptm::Fields::Branch(branch) => branch
                     .context
                     .and_then(|context| context.id)
@@ -206,7 +204,10 @@ impl Reader {
     fn take(&mut self, mark: &Mark) -> bool {
         match *mark {
             Mark::Executed => self.executed = true,
-            Mark::Break => self.end(),
+            Mark::Break(id) => {
+                self.end();
+                self.id = id.or(self.id);
+            }
             Mark::Context(id) if self.id != Some(id) => {
                 self.end();
                 self.id = Some(id);
@@ -289,7 +290,7 @@ mod tests {
             Executed,
             Time(30),
             // Tracing is off for a while.
-            Break,
+            Break(None),
             Time(50),
             Executed,
             Time(60),
@@ -300,8 +301,16 @@ mod tests {
             Time(80),
             Executed,
             Time(90),
+            // An I-sync at which tracing begins again names the context.
+            Break(Some(9)),
+            Time(100),
+            Executed,
+            Time(110),
         ]);
-        assert_eq!(found, [(7, 10, 30), (7, 50, 60), (8, 80, 90)]);
+        assert_eq!(
+            found,
+            [(7, 10, 30), (7, 50, 60), (8, 80, 90), (9, 100, 110)]
+        );
         // A damaged time: the run up to it, and all that follows, say nothing.
         let found = runs(&[
             Context(7),

@@ -1,6 +1,6 @@
 //! Merges the identities of several traces into one table, and translates each trace's ids.
 
-use super::{About, Beyond, Change, Function, Identities, Interrupt, News, Thread, next};
+use super::{Beyond, Change, Function, Identities, Interrupt, News, Thread, next};
 use crate::{
     Event, EventKind, FunctionId, InterruptId, SpaceId, SpaceKind, StreamId, ThreadId, Time,
     WholeCall,
@@ -108,8 +108,6 @@ impl Identities {
         time: impl Fn(Time) -> Time,
     ) {
         for (id, mut space) in news.spaces {
-            // A process is reported after its machine.
-            space.machine = space.machine.map(|machine| numbers.space(machine));
             if space.name.is_empty() {
                 name.clone_into(&mut space.name);
             }
@@ -164,9 +162,12 @@ impl Identities {
                 None => self.unname_thread(numbers.thread(id)),
             }
         }
-        for (id, about) in news.thread_abouts {
-            let space = numbers.space(about.space);
-            self.learn_about(numbers.thread(id), About { space, ..about });
+        for (id, priority, stack) in news.thread_abouts {
+            let id = numbers.thread(id);
+            if let Some(thread) = self.threads.get_mut(id.0 as usize) {
+                (thread.priority, thread.stack) = (priority, stack);
+            }
+            self.change(Change::ThreadAbout(id));
         }
         for id in news.followed {
             self.follow(numbers.thread(id));

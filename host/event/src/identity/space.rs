@@ -1,7 +1,7 @@
 //! Address spaces: the scopes of addresses and names.
 
 use super::Function;
-use crate::{Addr, SpaceId, Time};
+use crate::{Addr, Time};
 
 /// Scope of addresses, names and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +14,6 @@ pub struct Space {
     pub other_names: Vec<String>,
     /// The process id, if it is a process.
     pub pid: Option<u64>,
-    /// The space of the machine's threads and interrupts, if that is another one.
-    pub machine: Option<SpaceId>,
     /// The build id of its program, if the trace records it.
     pub build_id: Option<Vec<u8>>,
     /// The run-time address of the start of its program's text, if the trace records it.

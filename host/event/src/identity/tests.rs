@@ -113,41 +113,6 @@ fn a_copy_learns_what_is_new() {
     assert_ne!(second.renamed(), renamed);
 }
 
-/// A thread keeps its number when its process becomes known, and a later process may have the number of an earlier one.
-#[test]
-fn copies_know_the_processes_of_threads() {
-    let mut all = Identities::default();
-    let machine = all.add_space(Space::default());
-    let thread = all.thread(machine, Tid(8));
-    let (mut copy, mut known) = (Identities::default(), Known::default());
-    copy.learn(all.news(&mut known));
-    let process = all.process(machine, 7);
-    all.set_process(thread, process);
-    assert_eq!(all.thread(machine, Tid(8)), thread);
-    let later = all.new_process(machine, 7);
-    assert_ne!(later, process);
-    assert_eq!(all.process(machine, 7), later);
-    assert_eq!(all.machine(later), machine);
-    assert_eq!(all.machine(machine), machine);
-    copy.learn(all.news(&mut known));
-    assert_eq!(copy, all);
-    assert_eq!(copy.thread_space(thread).and_then(|it| it.pid), Some(7));
-    // Of several traces, each has its own machines.
-    let mut joined = Identities::default();
-    for name in ["a", "b"] {
-        let mut trace = Identities::default();
-        let machine = trace.add_space(Space::default());
-        let thread = trace.thread(machine, Tid(8));
-        let process = trace.process(machine, 7);
-        trace.set_process(thread, process);
-        let news = trace.news(&mut Known::default());
-        joined.join(news, &mut Numbers::default(), name, |time| time);
-    }
-    let spaces = joined.threads().iter().map(|it| it.space);
-    let machines: Vec<_> = spaces.map(|space| joined.machine(space)).collect();
-    assert_eq!(machines, [SpaceId(0), SpaceId(2)]);
-}
-
 #[test]
 fn a_copy_is_told_of_spaces_that_changed_and_of_no_others() {
     let mut all = Identities::default();

@@ -1,7 +1,7 @@
 //! Interning of threads.
 
-use super::{About, Change, Identities, MOST_SPACES, MOST_THREADS, Stack, Thread, next};
-use crate::{Space, SpaceId, SpaceKind, ThreadId, Tid};
+use super::{Change, Identities, MOST_THREADS, Thread, next};
+use crate::{SpaceId, ThreadId, Tid};
 
 impl Identities {
     /// Interns a thread.
@@ -58,85 +58,6 @@ impl Identities {
             self.renamed += 1;
             self.change(Change::ThreadName(thread));
         }
-    }
-
-    /// Sets the priority of a thread.
-    pub fn set_priority(&mut self, thread: ThreadId, priority: i64) {
-        if let Some(known) = self.threads.get_mut(thread.0 as usize)
-            && known.priority != Some(priority)
-        {
-            known.priority = Some(priority);
-            self.change(Change::ThreadAbout(thread));
-        }
-    }
-
-    /// Sets the stack of a thread.
-    pub fn set_stack(&mut self, thread: ThreadId, stack: Stack) {
-        if let Some(known) = self.threads.get_mut(thread.0 as usize)
-            && known.stack != Some(stack)
-        {
-            known.stack = Some(stack);
-            self.change(Change::ThreadAbout(thread));
-        }
-    }
-
-    /// Sets the attributes of a thread that another table has reported.
-    pub(super) fn learn_about(&mut self, id: ThreadId, about: About) {
-        if let Some(thread) = self.threads.get_mut(id.0 as usize) {
-            thread.space = about.space;
-            (thread.priority, thread.stack) = (about.priority, about.stack);
-        }
-        self.change(Change::ThreadAbout(id));
-    }
-
-    /// Interns the process with this number on a machine.
-    pub fn process(&mut self, machine: SpaceId, pid: u64) -> SpaceId {
-        match self.by_pid.get(&(machine, pid)) {
-            Some(known) => *known,
-            None => self.new_process(machine, pid),
-        }
-    }
-
-    /// Interns a process whose number an earlier one had. [`process`](Self::process) returns the new one from now on.
-    pub fn new_process(&mut self, machine: SpaceId, pid: u64) -> SpaceId {
-        let is_distinct = self.spaces.len() < MOST_SPACES;
-        let space = self.add_space(Space {
-            kind: SpaceKind::Process,
-            pid: Some(pid),
-            machine: Some(machine),
-            ..Space::default()
-        });
-        if is_distinct {
-            self.by_pid.insert((machine, pid), space);
-        }
-        space
-    }
-
-    /// Makes a space that of a process, whose number on its machine is known. [`process`](Self::process) returns it
-    /// unless another process with the number is known.
-    pub fn become_process(&mut self, space: SpaceId, machine: SpaceId, pid: u64) {
-        if let Some(known) = self.space_mut(space) {
-            (known.kind, known.pid) = (SpaceKind::Process, Some(pid));
-            known.machine = Some(machine).filter(|machine| *machine != space);
-        }
-        self.by_pid.entry((machine, pid)).or_insert(space);
-    }
-
-    /// Sets the process of a thread, also for earlier events. [`thread`](Self::thread) finds the thread in the space in
-    /// which it was interned.
-    pub fn set_process(&mut self, thread: ThreadId, process: SpaceId) {
-        if let Some(known) = self.threads.get_mut(thread.0 as usize)
-            && known.space != process
-        {
-            known.space = process;
-            self.change(Change::ThreadAbout(thread));
-        }
-    }
-
-    /// The space of the threads and interrupts of a space's machine.
-    pub fn machine(&self, space: SpaceId) -> SpaceId {
-        let machine = self.space(space).and_then(|space| space.machine);
-        machine.unwrap_or(space)
     }
 
     /// Notes that a later thread has the number of this one.

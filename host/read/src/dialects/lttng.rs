@@ -13,25 +13,24 @@
 //! system calls: `sys_open` with one `exit_syscall` for all (before 2.3), and `sys_enter` with a number (2.0-pre).
 
 mod lives;
-mod names;
 mod processes;
 mod rules;
 
 use std::sync::Arc;
 
+use crate::linux::SOFTIRQS;
 use kymo_ctf::metadata::{Metadata, Scope};
 use kymo_ctf::{Events, Projected, Projection, Trace};
 use kymo_event::{
-    Addr, Cpu, Duration, EventKind, FunctionId, Gap, Identities, InterruptKind, Row, RowKind,
-    SpaceId, SpaceKind, ThreadId, Time, TraceInfo,
+    Addr, Cpu, Duration, EventKind, FunctionId, Gap, Identities, InterruptId, InterruptKind, Row,
+    RowKind, SpaceId, SpaceKind, ThreadId, Time, TraceInfo,
 };
 
 use super::same_context::SameContext;
 use super::straight::{self, Call, Common};
 use super::{Sink, Spaces, env_number, env_text};
-use names::name_kind;
-use processes::{File, Object, Processes};
-use rules::{Means, NAMES, PIDS, Rule, TIDS, context};
+use processes::{File, Processes};
+use rules::{Means, NAMES, PIDS, Rule, TIDS, context, vector};
 
 /// State of an LTTng trace.
 pub(crate) struct Lttng {
@@ -51,8 +50,8 @@ pub(crate) struct Lttng {
     /// System calls that the trace identifies by number, as far as they have occurred.
     numbered: Vec<Option<FunctionId>>,
     processes: Processes,
-    /// Whether the trace may name the processes of threads.
-    has_processes: bool,
+    /// Process of the whole trace, if each process has its own.
+    process: Option<u64>,
     /// Whether the trace records thread switches.
     has_switches: bool,
     /// Thread that runs on each CPU, once a switch has recorded it; `Some(None)` when it is idle.
@@ -122,9 +121,7 @@ impl Lttng {
                 .map(|rule| rule.meaning)
         };
         let tracer = env_text(metadata, "tracer_name").unwrap_or("");
-        let tells_nothing =
-            |it| matches!(it, Means::Other | Means::Object(_) | Means::ObjectsBegin);
-        let is_known = all().any(|it| !tells_nothing(it));
+        let is_known = all().any(|it| !matches!(it, Means::Other | Means::Object(_)));
         let has_calls = all().any(|it| it == Means::FunctionEntry);
         if !is_known && !tracer.starts_with("lttng") {
             return None;
@@ -150,10 +147,6 @@ impl Lttng {
                 payload(second),
             ]
         });
-        let process = env_number(metadata, "vpid");
-        if let Some(pid) = process {
-            identities.become_process(spaces.code, spaces.machine, pid);
-        }
         Some(Self {
             spaces,
             places,
@@ -164,8 +157,8 @@ impl Lttng {
                 .map(|call| identities.function_named(spaces.code, call))
                 .collect(),
             numbered: vec![None; NUMBERED],
-            has_processes: process.is_some() || rules::reports_processes(metadata, &rules),
-            processes: Processes::new(spaces, process, has_calls),
+            processes: Processes::new(spaces.code, has_calls),
+            process: env_number(metadata, "vpid"),
             has_switches: rules::reports_switches(&rules),
             running: Vec::new(),
             entered: Vec::new(),
@@ -195,19 +188,7 @@ impl Lttng {
                 Some("ust") => SpaceKind::Process,
                 _ => SpaceKind::Kernel,
             };
-            let program = env_text(trace.metadata(), "procname");
-            match (space.pid, program) {
-                (Some(_), Some(program)) if !space.name.is_empty() => {
-                    program.clone_into(&mut space.name);
-                }
-                // There are other spaces.
-                (None, _) if self.has_switches && self.has_processes && space.name.is_empty() => {
-                    "kernel".clone_into(&mut space.name);
-                }
-                _ => {}
-            }
         }
-        info.has_processes |= self.has_processes;
         if let Some(remark) = rules::without_threads(trace.metadata(), &self.rules) {
             info.remarks.push(remark);
         }
@@ -325,12 +306,13 @@ impl Lttng {
         let process = places.unsigned(PID);
         let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
         let known = match places.unsigned(TID) {
-            Some(tid) => Some(self.thread_in(tid, process, sink)),
-            None => match process {
-                // The first thread of a process has its number. It represents all threads if their context is missing.
-                Some(pid) if is_call => Some(self.thread_in(pid, process, sink)),
-                _ => self.running_on(process, sink),
-            },
+            Some(tid) => Some(self.thread_in(tid, process.or(self.process), sink)),
+            // The first thread of a process has its number. It represents all threads if their context is missing.
+            None if is_call && process.is_some() => Some(self.thread(process, sink)),
+            None => {
+                let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
+                sink.cpu.and_then(running)
+            }
         };
         let (thread, is_idle) = (known.flatten(), known == Some(None));
         if rule.has_names || rule.own_name.is_some() {
@@ -353,20 +335,6 @@ impl Lttng {
             }
         }
         who
-    }
-
-    /// Returns the thread that runs on the CPU of a record, once a switch has recorded it; `Some(None)` for the idle
-    /// one.
-    fn running_on(
-        &mut self,
-        process: Option<u64>,
-        sink: &mut Sink<'_>,
-    ) -> Option<Option<ThreadId>> {
-        let running = *self.running.get(sink.cpu?.0 as usize)?;
-        if let Some(Some(thread)) = running {
-            self.processes.add(thread, process, sink.identities);
-        }
-        running
     }
 
     /// Returns the meaning of a record that a row can represent; `None` if it is something else or a field is missing.
@@ -401,7 +369,6 @@ impl Lttng {
             | Means::Fork
             | Means::ThreadExit
             | Means::Exec
-            | Means::ObjectsBegin
             | Means::Other => {
                 return None;
             }
@@ -450,12 +417,6 @@ impl Lttng {
                 let (process, time) = (who.process, Some(sink.time));
                 if let Some(file) = File::of(record, [first, second], &self.texts) {
                     let processes = &mut self.processes;
-                    if object == Object::Known
-                        && processes.is_another(process, &file, sink.identities)
-                    {
-                        processes.another(process, sink.identities);
-                        self.contexts.clear();
-                    }
                     if processes.load(object, process, time, &file, sink.identities) {
                         sink.forget_functions();
                     }
@@ -522,6 +483,56 @@ impl Lttng {
         }
     }
 
+    /// Takes the names in a record.
+    #[inline(never)]
+    fn names(
+        &mut self,
+        rule: &Rule,
+        record: &kymo_ctf::Event<'_>,
+        [first, second]: [Option<u64>; 2],
+        thread: Option<ThreadId>,
+        sink: &mut Sink<'_>,
+    ) {
+        let meaning = rule.meaning;
+        let mut texts = [None; 3];
+        record.project(&self.texts, &mut texts);
+        let text = |place: usize| texts.get(place)?.as_ref()?.text();
+        let name_of = |thread, place, sink: &mut Sink<'_>| {
+            if let (Some(thread), Some(name)) = (thread, text(place)) {
+                // A program is recorded by its path; the thread is named by the last part.
+                let name = match meaning {
+                    Means::Exec => name.rsplit('/').next().unwrap_or(&name),
+                    _ => &name,
+                };
+                name_thread(thread, name, sink);
+            }
+        };
+        name_of(thread, OWN_NAME, sink);
+        match meaning {
+            Means::Switch => {
+                name_of(self.leaving(first, sink), NAME, sink);
+                name_of(self.thread(second, sink), OTHER_NAME, sink);
+            }
+            Means::Wakeup
+            | Means::NewWakeup
+            | Means::Name
+            | Means::Fork
+            | Means::ThreadExit
+            | Means::Exec => {
+                let thread = self.thread(first, sink);
+                name_of(thread, NAME, sink);
+            }
+            Means::IrqEntry => {
+                let machine = self.spaces.machine;
+                let irq = first.and_then(|irq| sink.interrupt(machine, InterruptKind::Hard, irq));
+                if let (Some(irq), Some(name)) = (irq, text(NAME)) {
+                    name_handler(irq, &name, sink);
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn switch(
         &mut self,
         record: &kymo_ctf::Event<'_>,
@@ -548,4 +559,57 @@ impl Lttng {
         }
         super::switch(record, (cpu, previous, next), sink);
     }
+}
+
+/// Records a thread's name, if it is new.
+fn name_thread(thread: ThreadId, name: &str, sink: &mut Sink<'_>) {
+    if name.is_empty() || sink.identities.thread_name(thread) == Some(name) {
+        return;
+    }
+    sink.identities.name_thread(thread, name);
+    let name = name.to_owned();
+    sink.besides(EventKind::ThreadName { thread, name }, sink.cpu, None);
+}
+
+/// Records the name of an interrupting device. Several devices may share a line, each with its own handler.
+fn name_handler(irq: InterruptId, name: &str, sink: &mut Sink<'_>) {
+    let name = match sink.identities.interrupt_name(irq) {
+        Some(known) if known == name || known.split(", ").any(|known| known == name) => return,
+        Some(known) if known.len() > LONGEST_NAME => return,
+        Some(known) => format!("{known}, {name}"),
+        None => name.to_owned(),
+    };
+    name_interrupt(irq, name, sink);
+}
+
+/// Name length in bytes above which an interrupt gets no further device names. No machine has so many on one line.
+const LONGEST_NAME: usize = 1024;
+
+/// Records the name of an interrupt that is not a device's.
+#[cold]
+fn name_kind(
+    kind: InterruptKind,
+    irq: InterruptId,
+    number: u64,
+    record: &kymo_ctf::Event<'_>,
+    sink: &mut Sink<'_>,
+) {
+    let name = match kind {
+        InterruptKind::Soft => softirq(number),
+        _ => vector(record.name()).map(str::to_owned),
+    };
+    if let Some(name) = name {
+        name_interrupt(irq, name, sink);
+    }
+}
+
+fn name_interrupt(irq: InterruptId, name: String, sink: &mut Sink<'_>) {
+    sink.identities.name_interrupt(irq, &name);
+    sink.besides(EventKind::IsrName { irq, name }, sink.cpu, None);
+}
+
+/// Returns the name of a softirq.
+fn softirq(number: u64) -> Option<String> {
+    let name = SOFTIRQS.get(usize::try_from(number).ok()?)?;
+    Some(format!("softirq {name}"))
 }

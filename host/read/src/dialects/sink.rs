@@ -368,7 +368,7 @@ impl Sink<'_> {
     }
 
     /// Returns the thread with this number in a process.
-    pub(crate) fn thread_in(&mut self, space: SpaceId, number: u64, process: SpaceId) -> ThreadId {
+    pub(crate) fn thread_in(&mut self, space: SpaceId, number: u64, process: u64) -> ThreadId {
         let key = (space, Tid(number), process);
         let reused = &mut self.caches.reused;
         let thread = reused.of_process(self.identities, key);

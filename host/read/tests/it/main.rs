@@ -22,7 +22,6 @@ mod inputs;
 mod items;
 mod live;
 mod lttng;
-mod lttng_processes;
 mod lttng_syscalls;
 mod mapping;
 mod moving;

@@ -217,8 +217,13 @@ fn a_thread_that_may_run_unseen_has_bounds() {
 #[test]
 fn the_self_time_over_a_loss_has_an_upper_bound() {
     let mut trace = Trace::new();
-    trace.enter(0, A).enter(10, B).exit(30, B).gap(40);
+    trace.enter(0, A).enter(10, B).exit(30, B);
+    push_row(
+        &mut trace,
+        Row::new(RowKind::SwitchedOut, Time(40), StreamId(0)),
+    );
     // What ran from 40 to 100 is not known.
+    trace.gap(40).switch(100, 1);
     let row = |kind, time, function: FunctionId| {
         Row::new(kind, Time(time), StreamId(0)).function(Some(function))
     };
@@ -253,6 +258,7 @@ fn calls_that_a_jump_left_have_not_returned() {
     trace.exit(50, A);
     let printed = trace.finish();
     let expected = [
+        "+0 implied",
         "0 C0 30-40 10/10 unwound",
         "0 B0 20-40 20/10 unwound",
         "0 B0 10-40 30/10 unwound",

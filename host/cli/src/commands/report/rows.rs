@@ -144,7 +144,7 @@ impl Rows<'_> {
                     run.time = *time;
                     run.number = Some(number);
                     run.at_least = schedule.unknown() > Duration(0);
-                    let span = schedule.span(identities.machine(thread.space));
+                    let span = schedule.span(thread.space);
                     run.span = (!identities.is_idle(ThreadId(id))).then_some(span);
                     (run.priority, run.stack) = (thread.priority, thread.stack);
                 }

@@ -4,7 +4,7 @@ use kymo_ctf::metadata::Scope;
 use kymo_ctf::{Value, Visitor};
 use kymo_event::ThreadId;
 
-use super::{Lttng, MOST_CPUS, Means, PID, Sink};
+use super::{Lttng, MOST_CPUS, Means, Sink};
 use crate::linux::is_dead;
 
 impl Means {
@@ -13,12 +13,7 @@ impl Means {
     pub(super) const fn is_of_lives(self) -> bool {
         matches!(
             self,
-            Self::Switch
-                | Self::NewWakeup
-                | Self::Fork
-                | Self::ThreadExit
-                | Self::Name
-                | Self::ObjectsBegin
+            Self::Switch | Self::NewWakeup | Self::Fork | Self::ThreadExit
         )
     }
 }
@@ -26,7 +21,7 @@ impl Means {
 impl Lttng {
     /// Takes from an event which threads are created or end. Called before the names in it are taken.
     pub(super) fn live(
-        &mut self,
+        &self,
         meaning: Means,
         record: &kymo_ctf::Event<'_>,
         [first, second]: [Option<u64>; 2],
@@ -34,27 +29,9 @@ impl Lttng {
     ) {
         let machine = self.spaces.machine;
         match meaning {
-            Means::NewWakeup => {
+            Means::NewWakeup | Means::Fork => {
                 if let Some(tid) = first.filter(|tid| *tid != 0) {
                     sink.created(machine, tid);
-                }
-            }
-            Means::Fork => {
-                if let Some(tid) = first.filter(|tid| *tid != 0) {
-                    let thread = sink.created(machine, tid);
-                    self.processes.add(thread, second, sink.identities);
-                }
-            }
-            Means::ObjectsBegin => {
-                let pid = record.numbers::<2>(&self.places).unsigned(PID);
-                let time = record.time_ns();
-                if self.processes.objects_begin(pid, time, sink.identities) {
-                    self.contexts.clear();
-                }
-            }
-            Means::Name => {
-                if let Some(thread) = self.thread(first, sink) {
-                    self.processes.add(thread, second, sink.identities);
                 }
             }
             Means::ThreadExit => {
@@ -97,22 +74,14 @@ impl Lttng {
 
     /// Returns the thread of this number in a process; `None` for 0.
     pub(super) fn thread_in(
-        &mut self,
+        &self,
         tid: u64,
         process: Option<u64>,
         sink: &mut Sink<'_>,
     ) -> Option<ThreadId> {
-        let machine = self.spaces.machine;
-        if self.has_switches {
-            // A kernel's switches have the numbers alone. It has no process for a thread that exits.
-            let thread = self.thread(Some(tid), sink);
-            if let Some(thread) = thread {
-                self.processes.add(thread, process, sink.identities);
-            }
-            return thread;
-        }
-        match self.processes.known(process, sink.identities) {
-            Some(process) if tid != 0 => Some(sink.thread_in(machine, tid, process)),
+        // A kernel's switches have the numbers alone. It has no process for a thread that exits.
+        match process.filter(|process| *process != 0 && !self.has_switches) {
+            Some(process) if tid != 0 => Some(sink.thread_in(self.spaces.machine, tid, process)),
             _ => self.thread(Some(tid), sink),
         }
     }

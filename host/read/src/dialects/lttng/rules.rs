@@ -131,34 +131,13 @@ pub(super) enum Means {
     Object(Object),
     /// Build id of a loaded file.
     BuildId,
-    /// A process begins to report the files that it has loaded.
-    ObjectsBegin,
     Other,
 }
 
-/// Names of the contexts with the thread number, the thread name and the process id. Kernels have numbers of the whole
-/// machine (`tid`, `pid`), as in their events, besides those of containers.
-pub(super) const TIDS: [&str; 4] = ["tid", "_tid", "vtid", "_vtid"];
+/// Names of the contexts with the thread number, the thread name and the process id.
+pub(super) const TIDS: [&str; 4] = ["vtid", "_vtid", "tid", "_tid"];
 pub(super) const NAMES: [&str; 2] = ["procname", "_procname"];
-pub(super) const PIDS: [&str; 4] = ["pid", "_pid", "vpid", "_vpid"];
-
-/// Returns whether the events may name the processes of threads.
-pub(super) fn reports_processes(metadata: &Metadata, rules: &[Arc<[Rule]>]) -> bool {
-    let mut streams = metadata.streams.iter().enumerate().zip(rules);
-    streams.any(|((number, stream), rules)| {
-        let mut classes = stream.events.iter().enumerate().zip(rules.iter());
-        classes.any(|((place, class), rule)| {
-            let has = |field| {
-                let fields = class.fields.as_ref();
-                fields.is_some_and(|fields| fields.member(field).is_some())
-            };
-            match rule.meaning {
-                Means::Name | Means::Fork => rule.meaning.numbers(class).into_iter().all(has),
-                _ => context(metadata, (number, place), &PIDS).is_some(),
-            }
-        })
-    })
-}
+pub(super) const PIDS: [&str; 2] = ["vpid", "_vpid"];
 
 /// Returns the context of an event class that has one of these fields, and the field.
 pub(super) fn context<'n>(
@@ -181,9 +160,10 @@ impl Means {
     pub(super) fn numbers(self, class: &EventClass) -> [&'static str; 2] {
         match self {
             Self::Switch => ["prev_tid", "next_tid"],
-            Self::Wakeup | Self::NewWakeup | Self::Exec | Self::ThreadExit => ["tid", ""],
-            Self::Name => ["tid", "pid"],
-            Self::Fork => ["child_tid", "child_pid"],
+            Self::Wakeup | Self::NewWakeup | Self::Name | Self::Exec | Self::ThreadExit => {
+                ["tid", ""]
+            }
+            Self::Fork => ["child_tid", ""],
             Self::IrqEntry | Self::IrqExit => ["irq", ""],
             Self::KindEntry(InterruptKind::Soft) | Self::KindExit(InterruptKind::Soft) => {
                 ["vec", ""]
@@ -195,11 +175,9 @@ impl Means {
             Self::Object(_) => ["baddr", first_of(class, ["memsz", "size"])],
             Self::BuildId => ["baddr", ""],
             Self::SpawnExit(_) => ["ret", ""],
-            Self::SyscallEntry(_)
-            | Self::SignalReturn(_)
-            | Self::SyscallExit(_)
-            | Self::ObjectsBegin
-            | Self::Other => [""; 2],
+            Self::SyscallEntry(_) | Self::SignalReturn(_) | Self::SyscallExit(_) | Self::Other => {
+                [""; 2]
+            }
         }
     }
 
@@ -240,7 +218,6 @@ fn meaning(class: &EventClass, old: bool, calls: &mut HashMap<String, usize>) ->
         "sys_enter" if has("id") => return Means::NumberedEntry,
         "sys_exit" if has("id") => return Means::NumberedExit,
         "exit_syscall" => return Means::SyscallExit(None),
-        "lttng_ust_statedump:start" => return Means::ObjectsBegin,
         "lttng_ust_statedump:build_id" | "lttng_ust_lib:build_id" if has("baddr") => {
             return Means::BuildId;
         }

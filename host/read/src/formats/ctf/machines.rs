@@ -34,11 +34,6 @@ impl Machines {
             }
             None => code,
         };
-        if machine != code
-            && let Some(space) = identities.space_mut(code)
-        {
-            space.machine = Some(machine);
-        }
         Spaces { code, machine }
     }
 }
