@@ -134,7 +134,11 @@ pub fn show(
     }
     write(&mut lines, context)?;
     context.out().0.flush()?;
-    count.remark(&filter, context)?;
+    if let Err(refusal) = count.remark(&filter, context) {
+        // The rest of the trace may have what options name.
+        damage.into_iter().for_each(|first| context.warn(first));
+        return Err(refusal);
+    }
     match damage {
         None => Ok(ExitCode::SUCCESS),
         Some(first) => Err(Report::new(first).help("all that could be read was given")),
