@@ -470,20 +470,17 @@ void __cyg_profile_func_exit(void *function, void *call_site);
 void kymo_switched_in(uintptr_t thread);
 void kymo_switched_out(uintptr_t thread);
 
-/* The processor switches from the running thread to `next`: both events in one record. For schedulers that know the
- * next thread; cheaper than the two calls above. */
+/* The processor switches from the running thread to `next`: both in one record, cheaper than the two calls above. */
 void kymo_switch(uintptr_t next);
 
-/* A thread has ended, or was deleted. Call it before another thread can get its number: the shadow stack on which its
- * open calls are (profile table, duration mode) is free for another thread, and if it was within the stopper, recording
- * no longer waits for it. Records a marker "thread_ended". (On Linux that is all: the recorder sees the end of a
- * thread.) */
+/* A thread has ended, or was deleted. Call it before another one can get its number: frees its shadow stack (profile
+ * table, duration mode), and recording no longer waits for it to leave the stopper. Records a marker "thread_ended".
+ * (On Linux that is all.) */
 void kymo_thread_ended(uintptr_t thread);
 
-/* An interrupt handler begins and ends. Call both also while nothing is recorded: they then keep track of the active
- * handlers, so that a recording that is turned on within a handler begins with its isr_enter. (Handlers that are only
- * promoted are unknown in that case.) `irq` is the architecture's number: on Cortex-M the exception number (15 =
- * SysTick, 16 = IRQ 0), on Linux the signal. */
+/* An interrupt handler begins and ends. Call both also while nothing is recorded: a recording that is turned on within a
+ * handler then begins with its isr_enter. (Not for handlers that are only promoted.) `irq` is the architecture's number:
+ * on Cortex-M that of the exception (15 = SysTick, 16 = IRQ 0), on Linux the signal. */
 void kymo_isr_enter(uint16_t irq);
 void kymo_isr_exit(uint16_t irq);
 
@@ -535,13 +532,11 @@ void kymo_context(uintptr_t thread, int16_t priority, uint16_t mode);
  * handler: each call then stands for one wraparound.
  *
  * It also ends a dump whose host has been silent for five seconds, so that recording continues even if kymo_link_poll()
- * is called only when bytes arrive. Without a tick only kymo_link_poll() ends it. (On Linux there is no tick: the first
- * hook after that time ends it, or kymo_link_poll().) */
+ * is called only when bytes arrive. (On Linux there is no tick: the first hook after that time ends it.) */
 void kymo_tick(void);
 
 /* ------------------------------------------------------------------ link */
-/* Takes a byte that arrived from the host. Callable from any context, but not from two at once; it only stores the
- * byte. */
+/* Takes a byte that arrived from the host, and only stores it. Callable from any context, but not from two at once. */
 void kymo_link_receive(uint8_t byte);
 
 /* Executes the host's commands, until none is pending, or until 64 pieces of 240 bytes of a stream have been sent. Call

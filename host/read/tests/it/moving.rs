@@ -65,6 +65,74 @@ fn slice(mut trace: Trace, thread: u32, times: (u64, u64), runs: u32) -> Trace {
     trace.time(times.1)
 }
 
+/// Bytes of a source in formatter frames, 14 in each; the rest is filled with contexts that do not change.
+fn framed(id: u8, bytes: &[u8]) -> Vec<u8> {
+    let frame = |bytes: &[u8]| {
+        let mut frame = [0; 16];
+        frame[0] = id << 1 | 1;
+        for place in 1..15 {
+            let byte = bytes.get(place - 1).copied().unwrap_or(0x80);
+            let low = if place % 2 == 0 { byte & 1 } else { 0 };
+            frame[place] = byte & !low;
+            frame[15] |= low << (place / 2);
+        }
+        frame
+    };
+    bytes.chunks(14).flat_map(frame).collect()
+}
+
+/// With a buffer for each thread, several buffers have trace of one processor.
+#[test]
+fn a_thread_that_continues_elsewhere_takes_no_processor_from_the_next_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = [0xd503_201f_u32, 0xd65f_03c0].map(u32::to_le_bytes);
+    std::fs::write(folder.path().join("two"), words.concat()).expect("code");
+    let mut perf = recording_of(2, true, |perf| {
+        for thread in [1, 2] {
+            perf.at(1000).comm(thread, "thread");
+            perf.at(2000).mapping(thread, HERE, 0x1000, 0, "/two");
+        }
+    });
+    for (thread, first, later) in [(1, 0, 15_000), (2, 1, 10_500)] {
+        // Both run on one processor, then on the other one; thread 2 leaves its own before thread 1 comes.
+        let before = slice(Trace::new(true), thread, (10_000, 10_400), 4);
+        let behind = slice(Trace::new(true), thread, (later, later + 4000), 40);
+        let bytes = [
+            framed(0x10 + first, &before.bytes),
+            framed(0x11 - first, &behind.bytes),
+        ]
+        .concat();
+        let size = bytes.len() as u64;
+        perf.at(90_000).aux(thread, 0, 0, size, 0);
+        perf.buffer(Some(thread), 0, 0, &bytes);
+    }
+    let input = folder.path().join("perf.data");
+    std::fs::write(&input, perf.file()).expect("a recording");
+    let options = OpenOptions {
+        symfs: Some(folder.path().to_owned()),
+        ..OpenOptions::default()
+    };
+    let mut source = open(&input, &options).unwrap_or_else(|error| panic!("{error}"));
+    let events: Vec<_> = Events::new(&mut *source)
+        .map(|event| event.expect("an event"))
+        .collect();
+    let mut running = BTreeMap::new();
+    let mut comes = 0;
+    for event in &events {
+        match event.kind {
+            EventKind::SwitchedIn => {
+                running.insert(event.cpu, event.thread);
+                comes += 1;
+            }
+            EventKind::SwitchedOut => {
+                assert_eq!(running.remove(&event.cpu), Some(event.thread), "{event:?}");
+            }
+            _ => {}
+        }
+    }
+    assert!(comes >= 4, "{events:?}");
+}
+
 #[test]
 fn threads_that_swap_processors_keep_the_times_of_the_trace() {
     let first = slice(Trace::new(true), 1, (10_000, 10_020), 10);

@@ -10,7 +10,7 @@ mod order;
 mod threads;
 mod totals;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::Receiver;
 
 use kymo_coresight::calls::{Edge, Entered, Lost, Place, Step};
@@ -42,6 +42,8 @@ pub(super) struct CoreSightSource {
     /// is known how many ran there.
     nameless: BTreeMap<FunctionId, bool>,
     follow: Follow,
+    /// Reader that acted last on each CPU.
+    acting: HashMap<Cpu, usize>,
     steps: Vec<Step>,
     /// Whether sources follow one another.
     is_serial: bool,
@@ -191,6 +193,7 @@ impl CoreSightSource {
             names,
             nameless: BTreeMap::new(),
             follow,
+            acting: HashMap::new(),
             steps: Vec::new(),
             is_serial,
             unordered: input.unordered,

@@ -24,19 +24,37 @@ impl CoreSightSource {
             _ => return,
         }
         let left = self.follow.acts(index);
-        // If the kernel's records have switched that core, they have reported this, too.
+        // If the kernel's records have switched that core, they have reported this, too; and if another thread runs there,
+        // it has left when that came.
         if let Some(left) = left.and_then(|left| self.readers.get_mut(left))
             && left.announced.is_none()
+            && !std::mem::replace(&mut left.is_left, true)
         {
-            left.is_left = true;
             batch.push_event(left.event(time, EventKind::SwitchedOut, false));
         }
+        self.displace(index);
         let Some(reader) = self.readers.get_mut(index) else {
             return;
         };
         reader.announced = None;
         if std::mem::replace(&mut reader.is_left, false) {
             batch.push_event(reader.event(time, EventKind::SwitchedIn, false));
+        }
+    }
+
+    /// Notes that what runs here has taken the place of the thread of another buffer on the same core: with a buffer for
+    /// each thread, several are of one core.
+    fn displace(&mut self, index: usize) {
+        let Some(cpu) = self.readers.get(index).and_then(|reader| reader.cpu) else {
+            return;
+        };
+        if let Some(before) = self.acting.insert(cpu, index)
+            && before != index
+            && let Some(other) = self.readers.get_mut(before)
+            && other.thread.is_some()
+            && other.announced.is_none()
+        {
+            other.is_left = true;
         }
     }
 
