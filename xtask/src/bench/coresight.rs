@@ -59,7 +59,7 @@ const ROWS: [Row; 6] = [
         gates: Some(Gates {
             packet: (88, 3.6),
             // Two of these instructions search for runs without an end.
-            range: (215, 18.0),
+            range: (219, 17.7),
         }),
     },
     Row {
