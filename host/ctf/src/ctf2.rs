@@ -55,7 +55,8 @@ pub(crate) fn parse(text: &str) -> Result<Metadata, MetadataError> {
     reader.finish()
 }
 
-/// Fragment properties of drafts, which referred to clocks by name and named attributes differently.
+/// Fragment properties of drafts, which referred to clocks by name, named attributes differently, and gave trace classes
+/// UUIDs.
 const DRAFT_PROPERTIES: [&str; 3] = ["default-clock-class-name", "user-attributes", "uuid"];
 
 /// Properties that every fragment and field class may have; none alters decoding.

@@ -223,8 +223,10 @@ fn text(bench: &Bench) -> Result<()> {
     let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
     println!("\nkymo packets --decode: {:.2} s", seconds(ours.processor));
     let mut peer = Command::new("trc_pkt_lister");
+    // It writes a log file into the folder where it runs.
     peer.args(["-decode", "-logstdout", "-ss_dir"])
-        .arg(&snapshot);
+        .arg(std::path::absolute(&snapshot)?)
+        .current_dir(std::env::temp_dir());
     match measure(&mut peer) {
         Ok(theirs) => println!(
             "trc_pkt_lister -decode: {:.2} s, {:.1} times",

@@ -44,10 +44,9 @@ pub fn concurrent(buffers: &[Buffer], traces: &[Vec<Part>]) -> BTreeSet<u32> {
             of_ids.entry(run.id).or_default().push((run, source));
         }
     }
-    let several = of_ids
-        .into_iter()
-        .filter(|(_, runs)| is_on_several(runs.clone()));
-    several.map(|(id, _)| id).collect()
+    let ids = of_ids.into_iter();
+    ids.filter_map(|(id, runs)| is_on_several(runs).then_some(id))
+        .collect()
 }
 
 /// Context IDs in the trace of a buffer's source, given by its index; with 0, which is no thread's ID under a kernel.

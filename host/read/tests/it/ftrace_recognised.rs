@@ -62,6 +62,14 @@ fn a_header_is_found_behind_what_a_script_wrote() {
     let (found, info) = read_lines(&format!("{before}# tracer: nop\n#\n{EVENT}"));
     assert_eq!(found.len(), 1);
     assert_eq!(info.damaged_places(), 1000);
+    // Another tracer's text, and bytes that are none.
+    let folder = tempfile::tempdir().unwrap();
+    for rest in ["# tracer: mmiotrace\n", "\0\n# tracer: nop\n"] {
+        let path = folder.path().join("log");
+        std::fs::write(&path, format!("{before}{rest}{EVENT}")).unwrap();
+        let refused = kymo_read::open(&path, &OpenOptions::default()).err();
+        assert!(matches!(refused, Some(OpenError::Unknown { .. })), "{rest}");
+    }
 }
 
 #[test]

@@ -48,8 +48,8 @@ impl File {
 
 impl GivenSymbols {
     /// Reads the files, and compares them with the code of a trace. `missing`: the mappings without a file, if the trace
-    /// is a recording of processes and not of a machine's memory. Also searches `debug` for separate files of debug information of all
-    /// images. Returns remarks on files that are not of the code.
+    /// is a recording of processes and not of a machine's memory. Also searches `debug` for separate files of debug
+    /// information of all images. Returns remarks on files that are not of the code.
     ///
     /// # Errors
     /// When a file cannot be read or has no symbols.

@@ -23,8 +23,9 @@ const SEARCHED: usize = 1 << 24;
 /// Returns whether the log of a script or console has a header of the kernel's text, behind however many other lines.
 pub(in crate::formats::ftrace) fn has_header(log: &[u8]) -> bool {
     let head = log.get(..SEARCHED).unwrap_or(log);
-    let is_text = !head.iter().take(256).any(|byte| *byte == 0);
-    is_text && memmem::find(head, b"\n# tracer: ").is_some()
+    let found = memmem::find(head, b"\n# tracer: ").and_then(|at| head.split_at_checked(at));
+    let is_ours = |line: &[u8]| !line.starts_with(b"\n# tracer: mmiotrace");
+    found.is_some_and(|(before, line)| !before.contains(&0) && is_ours(line))
 }
 
 /// Number of bytes that contain the examined lines.
