@@ -225,7 +225,7 @@ fn text(bench: &Bench) -> Result<()> {
     let mut peer = Command::new("trc_pkt_lister");
     // It writes a log file into the folder where it runs.
     peer.args(["-decode", "-logstdout", "-ss_dir"])
-        .arg(std::path::absolute(&snapshot)?)
+        .arg(std::path::absolute(&snapshot).unwrap_or(snapshot))
         .current_dir(std::env::temp_dir());
     match measure(&mut peer) {
         Ok(theirs) => println!(
